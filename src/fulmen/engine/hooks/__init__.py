@@ -1,0 +1,1 @@
+"""Every hook described once, and the table of those that are really overridden."""

@@ -1,0 +1,232 @@
+"""The table of hooks: one slot per hook with the methods that are really overridden.
+
+A slot is `None` while nobody overrides the hook, so that a loop pays one truth test for it. The table is built once
+and again at fixed points (`HookSpec.rebuild`), when `trainer.callbacks` changed, or when the module got or lost an
+instance attribute; `stale()` compares one integer and two lengths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from fulmen.callbacks.callback import Callback
+from fulmen.engine.hooks import spec as specs
+from fulmen.engine.hooks.running import Cursor
+from fulmen.engine.hooks.spec import SLOT_NAMES, SPECS, HookSpec
+
+
+class CallbackList(list[Any]):
+    """The list behind `trainer.callbacks`; counts its changes so that hooks appended during a run are found.
+
+    Attributes:
+        version: Number of changes so far.
+    """
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        super().__init__(items)
+        self.version = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (CallbackList, (list(self),))
+
+
+def _counting(name: str) -> Callable[..., Any]:
+    method = getattr(list, name)
+
+    def changed(self: CallbackList, *args: Any, **kwargs: Any) -> Any:
+        self.version += 1
+        return method(self, *args, **kwargs)
+
+    changed.__name__ = name
+    return changed
+
+
+for _name in (
+    "append",
+    "extend",
+    "insert",
+    "remove",
+    "pop",
+    "clear",
+    "sort",
+    "reverse",
+    "__setitem__",
+    "__delitem__",
+    "__iadd__",
+):
+    setattr(CallbackList, _name, _counting(_name))
+
+
+@lru_cache(maxsize=4096)
+def _class_overrides(cls: type, base: type, name: str) -> bool:
+    return getattr(cls, name, None) is not getattr(base, name, None)
+
+
+def overrides(obj: Any, name: str, base: type) -> bool:
+    """Whether `obj` has its own version of method `name`, on its class or on the instance."""
+    if name in getattr(obj, "__dict__", ()):
+        return True
+    own = getattr(type(obj), name, None)
+    return own is not None and own is not getattr(base, name, None)
+
+
+class Slot:
+    """The overridden methods of one hook, called in order: callbacks, the module, callbacks that decide last."""
+
+    __slots__ = ("after", "before", "cursor", "module", "spec")
+
+    def __init__(
+        self,
+        spec: HookSpec,
+        cursor: Cursor,
+        before: tuple[Callable[..., Any], ...],
+        module: Callable[..., Any] | None,
+        after: tuple[Callable[..., Any], ...],
+    ) -> None:
+        self.spec = spec
+        self.cursor = cursor
+        self.before = before
+        self.module = module
+        self.after = after
+
+    def __call__(self, *args: Any) -> Any:
+        """Call all of them with `args`; returns what the module's method returned."""
+        cursor = self.cursor
+        outer = cursor.hook
+        cursor.hook = self.spec
+        result = None
+        for function in self.before:
+            function(*args)
+        if self.module is not None:
+            result = self.module(*args)
+        for function in self.after:
+            function(*args)
+        # Not restored on an exception on purpose: the note on it names the hook that was running.
+        cursor.hook = outer
+        return result
+
+
+class _Bound:
+    """A callback's hook with trainer and module in front of the loop's arguments."""
+
+    __slots__ = ("function", "module", "trainer")
+
+    def __init__(self, function: Callable[..., Any], trainer: Any, module: Any) -> None:
+        self.function = function
+        self.trainer = trainer
+        self.module = module
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(self.trainer, self.module, *args)
+
+
+class HookTable:
+    """Slots of all hooks that loops fire, as attributes of the hook's name (`None` if nobody overrides it).
+
+    Args:
+        trainer: Handed to callbacks; not used otherwise.
+        module: The module whose hooks run.
+        module_base: The class whose methods count as not overridden (`LightningModule`).
+        callbacks: The live list of callbacks.
+        cursor: Where the running hook is noted.
+        monitors_last: `Policy.monitors_last`.
+        wrap: Given a hook's name and a slot, returns what to call (a profiler's range); `None` for none.
+    """
+
+    on_fit_start: Slot | None
+    on_fit_end: Slot | None
+    on_sanity_check_start: Slot | None
+    on_sanity_check_end: Slot | None
+    on_train_start: Slot | None
+    on_train_end: Slot | None
+    on_train_epoch_start: Slot | None
+    on_train_epoch_end: Slot | None
+    on_train_batch_start: Slot | None
+    on_train_batch_end: Slot | None
+    on_before_zero_grad: Slot | None
+    on_before_backward: Slot | None
+    on_after_backward: Slot | None
+    on_before_optimizer_step: Slot | None
+
+    def __init__(
+        self,
+        trainer: Any,
+        module: Any,
+        module_base: type,
+        callbacks: CallbackList,
+        cursor: Cursor,
+        *,
+        monitors_last: bool,
+        wrap: Callable[[str, Slot], Any] | None = None,
+    ) -> None:
+        self.trainer = trainer
+        self.module = module
+        self.module_base = module_base
+        self.callbacks = callbacks
+        self.cursor = cursor
+        self.monitors_last = monitors_last
+        self.wrap = wrap
+        self.builds = 0
+        self._seen: tuple[int, int] = (-1, -1)
+        self._attributes: dict[str, Any] = module.__dict__
+        self._listeners: list[Callable[[], None]] = []
+        self.build()
+
+    def stale(self) -> bool:
+        """Whether callbacks or the module's instance attributes changed since the last build."""
+        return self._seen != (self.callbacks.version, len(self._attributes))
+
+    def listen(self, function: Callable[[], None]) -> None:
+        """Have `function` called after each build (steps look up what they call)."""
+        self._listeners.append(function)
+
+    def build(self) -> None:
+        """Look up which hooks are overridden now."""
+        self.builds += 1
+        callbacks = list(self.callbacks)
+        for name in SLOT_NAMES:
+            setattr(self, name, self._slot(SPECS[name], callbacks))
+        self._seen = (self.callbacks.version, len(self._attributes))
+        for function in self._listeners:
+            function()
+
+    def _slot(self, spec: HookSpec, callbacks: Sequence[Any]) -> Any:
+        before: list[Callable[..., Any]] = []
+        after: list[Callable[..., Any]] = []
+        last = spec.decides and (self.monitors_last or spec.name == SLOT_TRAIN_EPOCH_END)
+        for callback in callbacks:
+            if overrides(callback, spec.name, Callback):
+                bound = _Bound(getattr(callback, spec.name), self.trainer, self.module)
+                (after if last and getattr(callback, "decides_last", False) else before).append(bound)
+        own = self.own(spec.name) if spec.module else None
+        if not before and not after and own is None:
+            return None
+        slot = Slot(spec, self.cursor, tuple(before), own, tuple(after))
+        return self.wrap(spec.name, slot) if self.wrap is not None else slot
+
+    def own(self, name: str) -> Callable[..., Any] | None:
+        """The module's method of that name if it is overridden, else `None`."""
+        if overrides(self.module, name, self.module_base):
+            function = getattr(self.module, name)
+            return function if callable(function) else None
+        return None
+
+    def fire(self, name: str, *args: Any) -> Any:
+        """Build anew if the hook asks for it, then call its slot; for hooks outside of the per-batch path."""
+        if SPECS[name].rebuild or self.stale():
+            self.build()
+        slot = getattr(self, name)
+        return slot(*args) if slot is not None else None
+
+    def call_module(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call a method of the module, overridden or not, with the cursor on it."""
+        cursor = self.cursor
+        outer, cursor.hook = cursor.hook, SPECS.get(name)
+        result = getattr(self.module, name)(*args, **kwargs)
+        cursor.hook = outer
+        return result
+
+
+SLOT_TRAIN_EPOCH_END = next(n for n in specs.SLOT_NAMES if n.startswith("on_train_epoch_e"))

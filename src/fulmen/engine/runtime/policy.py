@@ -1,0 +1,146 @@
+"""Every difference in behaviour from Lightning 2.6, as one switch each.
+
+Loops, data and trainer read the fields at set-up, never per step. `Policy.right` is what `import fulmen` uses;
+`Policy.lightning` is what the aliases, `fulmen run` and ``FULMEN_COMPAT=strict`` use.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from fulmen.errors import ArgumentTypeError, ArgumentValueError, suggest
+
+
+def _switch(kind: str, lightning: str, fulmen: str, pains: str = "") -> Any:
+    """A field that is on in `Policy.right`, with what each setting does in words."""
+    return field(default=True, metadata={"kind": kind, "lightning": lightning, "fulmen": fulmen, "pains": pains})
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Which of two behaviours a run has, one field per difference; `True` is Fulmen's, `False` Lightning's."""
+
+    right: ClassVar[Policy]
+    lightning: ClassVar[Policy]
+
+    accumulate_actual_window: bool = _switch(
+        "numbers",
+        "gradient accumulation divides each loss by `accumulate_grad_batches`, in a shorter last window too",
+        "gradient accumulation divides by the number of batches that are really in the window",
+        "7",
+    )
+    count_batches: bool = _switch(
+        "numbers",
+        "`global_step` and `max_steps` count calls of wrapped optimizers' `step`, two per batch in a GAN",
+        "`global_step` and `max_steps` count batches in which an optimizer stepped, wrapped or raw, one or several",
+        "6, 22",
+    )
+    skip_scheduler_on_overflow: bool = _switch(
+        "numbers",
+        "the scheduler moves although the loss scaler skipped the optimizer step",
+        "the scheduler is skipped together with the optimizer step, and `global_step` does not count it",
+        "12",
+    )
+    unscale_before_manual_clip: bool = _switch(
+        "numbers",
+        "`clip_gradients` in manual optimization clips gradients that are still multiplied by the loss scale",
+        "`clip_gradients` in manual optimization unscales first",
+        "23",
+    )
+    none_loss_skips_step: bool = _switch(
+        "numbers",
+        "a `None` loss still calls the optimizer's `step`, counts it and moves the scheduler",
+        "a `None` loss contributes nothing to its window; a window without any loss does not step",
+        "28",
+    )
+    cpu_fp16_is_fp16: bool = _switch(
+        "numbers",
+        '`precision="16-mixed"` on CPU becomes `bf16-mixed`',
+        '`precision="16-mixed"` on CPU is float16 with a loss scaler',
+    )
+    teardown_after_exception: bool = _switch(
+        "flow",
+        "after an exception `teardown` is not called",
+        "`teardown` of data module, callbacks and module is called after an exception too",
+        "46",
+    )
+    raise_keyboard_interrupt: bool = _switch(
+        "flow",
+        "Ctrl-C ends the process with `exit(1)`",
+        "Ctrl-C finishes the running step, lets ModelCheckpoint write `last.ckpt`, tears down and raises "
+        "`KeyboardInterrupt` to the caller",
+        "10",
+    )
+    refit_checked: bool = _switch(
+        "flow",
+        "a second `fit` that has nothing to do returns without a word",
+        "a second `fit` that would do nothing raises and says how to train on",
+        "21",
+    )
+    monitors_last: bool = _switch(
+        "flow",
+        "ModelCheckpoint and EarlyStopping decide before the module's own `on_validation_end`",
+        "callbacks that decide on monitored values run after the module's hook",
+        "50",
+    )
+    last_is_newest: bool = _switch(
+        "flow",
+        "`last.ckpt` is written only when a top-k checkpoint is",
+        "`last.ckpt` is the newest state at every occasion to save",
+        "9",
+    )
+    run_record: bool = _switch(
+        "flow",
+        "no record beside the loggers' own files",
+        "a JSON-lines record `run.jsonl` in the log folder",
+    )
+
+    def replace(self, **changes: bool) -> Policy:
+        """Return a copy with some fields changed.
+
+        Raises:
+            ArgumentValueError: For a name that is no field.
+            ArgumentTypeError: For a value that is no bool.
+        """
+        names = [f.name for f in dataclasses.fields(self)]
+        for name, value in changes.items():
+            if name not in names:
+                raise ArgumentValueError(
+                    f"Policy.replace({name}=...): there is no such field.{suggest(name, names)} Fields: {names}."
+                )
+            if not isinstance(value, bool):
+                raise ArgumentTypeError(
+                    f"Policy.replace({name}={value!r}): must be True (Fulmen's way) or False (Lightning's)."
+                )
+        return dataclasses.replace(self, **changes)
+
+
+Policy.right = Policy()
+Policy.lightning = Policy(**{f.name: False for f in dataclasses.fields(Policy)})
+
+
+class _Default:
+    policy: Policy | None = None
+
+
+def set_default_policy(policy: Policy | None) -> Policy | None:
+    """Set the policy of Trainers that get none; returns the former one. `None` goes back to the environment's."""
+    former, _Default.policy = _Default.policy, policy
+    return former
+
+
+def default_policy() -> Policy:
+    """The policy of a Trainer that gets none: what was set, else `FULMEN_COMPAT=strict`, else `Policy.right`.
+
+    Raises:
+        ArgumentValueError: If `FULMEN_COMPAT` has another value than `strict` or `off`.
+    """
+    if _Default.policy is not None:
+        return _Default.policy
+    value = os.environ.get("FULMEN_COMPAT", "off")
+    if value not in ("strict", "off", ""):
+        raise ArgumentValueError(f"FULMEN_COMPAT={value!r}: must be 'strict' (Lightning's behaviour) or 'off'.")
+    return Policy.lightning if value == "strict" else Policy.right
