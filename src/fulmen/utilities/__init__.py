@@ -1,0 +1,83 @@
+"""Small helpers under Lightning's names; every name is imported when first used."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fulmen.utilities.collections import apply_to_collection, move_data_to_device
+    from fulmen.utilities.enums import GradClipAlgorithmType, LightningEnum
+    from fulmen.utilities.grads import grad_norm
+    from fulmen.utilities.model_helpers import is_overridden
+    from fulmen.utilities.parameter_tying import (
+        find_shared_parameters,
+        set_shared_parameters,
+    )
+    from fulmen.utilities.parsing import AttributeDict, is_picklable
+    from fulmen.utilities.rank_zero import (
+        rank_zero_deprecation,
+        rank_zero_info,
+        rank_zero_only,
+        rank_zero_warn,
+    )
+    from fulmen.utilities.seed import isolate_rng, seed_everything
+    from fulmen.utilities.system import is_shared_filesystem, suggested_max_num_workers
+    from fulmen.utilities.warnings import disable_possible_user_warnings
+
+_HOME = {
+    "AttributeDict": "parsing",
+    "GradClipAlgorithmType": "enums",
+    "LightningEnum": "enums",
+    "apply_to_collection": "collections",
+    "disable_possible_user_warnings": "warnings",
+    "find_shared_parameters": "parameter_tying",
+    "grad_norm": "grads",
+    "is_overridden": "model_helpers",
+    "is_picklable": "parsing",
+    "is_shared_filesystem": "system",
+    "isolate_rng": "seed",
+    "move_data_to_device": "collections",
+    "rank_zero_deprecation": "rank_zero",
+    "rank_zero_info": "rank_zero",
+    "rank_zero_only": "rank_zero",
+    "rank_zero_warn": "rank_zero",
+    "seed_everything": "seed",
+    "set_shared_parameters": "parameter_tying",
+    "suggested_max_num_workers": "system",
+}
+
+__all__ = [
+    "AttributeDict",
+    "GradClipAlgorithmType",
+    "LightningEnum",
+    "apply_to_collection",
+    "disable_possible_user_warnings",
+    "find_shared_parameters",
+    "grad_norm",
+    "is_overridden",
+    "is_picklable",
+    "is_shared_filesystem",
+    "isolate_rng",
+    "move_data_to_device",
+    "rank_zero_deprecation",
+    "rank_zero_info",
+    "rank_zero_only",
+    "rank_zero_warn",
+    "seed_everything",
+    "set_shared_parameters",
+    "suggested_max_num_workers",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
