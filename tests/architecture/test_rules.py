@@ -1,0 +1,92 @@
+"""The rules of the house hold for the source; tests/architecture/test_checks.py shows that each rule can fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tools.architecture import checks
+from tools.architecture.exceptions import Exceptions
+from tools.architecture.floors import House, edges_against_the_table, import_cycles
+from tools.architecture.source import Finding, Source, load
+from tools.features import FEATURES
+from tools.features import load as load_features
+
+ROOT = Path(__file__).resolve().parents[2]
+# The alias files mirror Lightning's paths; they are data, held by the parity tests.
+SOURCES = load(ROOT / "src" / "fulmen", skip=("compat/path",))
+EXCEPTIONS = ROOT / "tests" / "architecture" / "exceptions.toml"
+
+
+# Hook names that are also everyday words of torch and of checkpoints.
+EVERYDAY = {"state_dict", "load_state_dict", "backward"}
+
+
+def _hook_strings(source: Source) -> list[Finding]:
+    from fulmen.engine.hooks.spec import HOOK_NAMES
+
+    return checks.hook_strings(source, HOOK_NAMES - EVERYDAY)
+
+
+RULES: dict[str, Callable[[Source], list[Finding]]] = {
+    "private": checks.private_attributes,
+    "strategy": checks.strategy_tests,
+    "hook_string": _hook_strings,
+    "constructor": checks.wide_constructors,
+    "file": checks.long_files,
+    "function": checks.long_functions,
+}
+
+
+def _judge(rule: str, findings: list[Finding]) -> None:
+    exceptions = Exceptions.read(EXCEPTIONS)
+    left = exceptions.apply(rule, findings)
+    assert not left, "\n" + "\n".join(map(str, left))
+    assert not (unused := exceptions.unused(rule)), f"exceptions that nothing needs any more: {unused}"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule(rule: str) -> None:
+    _judge(rule, [finding for source in SOURCES for finding in RULES[rule](source)])
+
+
+def test_no_import_against_the_table() -> None:
+    _judge("edge", edges_against_the_table(SOURCES, House.from_pyproject(ROOT / "pyproject.toml")))
+
+
+def test_no_import_cycle() -> None:
+    assert import_cycles(SOURCES) == []
+
+
+def test_every_suppression_has_a_code_and_a_reason() -> None:
+    bare = [finding for source in SOURCES for finding in checks.bare_suppressions(source)]
+    assert not bare, "\n" + "\n".join(map(str, bare))
+
+
+def test_few_suppressions() -> None:
+    assert checks.too_many_suppressions(SOURCES) is None
+
+
+def test_every_room_has_a_readme() -> None:
+    house = House.from_pyproject(ROOT / "pyproject.toml")
+    folders = [ROOT / "src" / Path(*room.split(".")) for room in house.rank if room != "fulmen"]
+    missing = [str(f.relative_to(ROOT)) for f in folders if any(f.glob("*.py")) and not (f / "README.md").exists()]
+    assert not missing
+
+
+def test_list_of_features_is_the_agreed_one() -> None:
+    agreed = ROOT.parent / "shared" / "features.md"
+    if not agreed.exists():
+        pytest.skip("the agreed list lies beside the checkout only where the project is built")
+    assert FEATURES.read_text("utf-8") == agreed.read_text("utf-8"), "copy shared/features.md to docs/features.md"
+
+
+def test_every_feature_is_known_to_the_matrix() -> None:
+    import re
+
+    mentioned = set(re.findall(r"^\| ([A-Z]-\d\d) \|", FEATURES.read_text("utf-8"), re.MULTILINE))
+    mentioned |= set(re.findall(r"\b([KGVPRW]-\d\d)\b", FEATURES.read_text("utf-8")))
+    assert mentioned == set(load_features())
+    assert len(mentioned) > 150
