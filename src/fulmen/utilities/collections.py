@@ -13,9 +13,7 @@ from torch import Tensor
 # Copies to these devices are done by the CPU itself; asking for non-blocking ones gives wrong data on MPS
 # (https://github.com/pytorch/pytorch/issues/83015) and nothing on the CPU.
 _BLOCKING_DEVICES = ("cpu", "mps")
-_PLAIN_LEAVES = frozenset(
-    (str, int, float, bool, bytes, complex, range, type(None), torch.Size)
-)
+_PLAIN_LEAVES = frozenset((str, int, float, bool, bytes, complex, range, type(None), torch.Size))
 
 
 def apply_to_collection(
@@ -43,18 +41,14 @@ def apply_to_collection(
     """
 
     def leaf(value: Any) -> tuple[bool, Any]:
-        if isinstance(value, dtype) and not (
-            wrong_dtype is not None and isinstance(value, wrong_dtype)
-        ):
+        if isinstance(value, dtype) and not (wrong_dtype is not None and isinstance(value, wrong_dtype)):
             return True, function(value, *args, **kwargs)
         return False, None
 
     return _walk(data, leaf, include_none)
 
 
-def _walk(
-    data: Any, leaf: Callable[[Any], tuple[bool, Any]], include_none: bool = True
-) -> Any:
+def _walk(data: Any, leaf: Callable[[Any], tuple[bool, Any]], include_none: bool = True) -> Any:
     done, value = leaf(data)
     if done:
         return value
@@ -64,26 +58,20 @@ def _walk(
         items = {key: _walk(item, leaf, include_none) for key, item in data.items()}
         return _like_mapping(
             data,
-            items
-            if include_none
-            else {k: v for k, v in items.items() if v is not None},
+            items if include_none else {k: v for k, v in items.items() if v is not None},
         )
     if isinstance(data, Sequence):
         values = [_walk(item, leaf, include_none) for item in data]
         if isinstance(data, tuple) and hasattr(data, "_fields"):
             return type(data)(*values)
-        return _like_sequence(
-            data, values if include_none else [v for v in values if v is not None]
-        )
+        return _like_sequence(data, values if include_none else [v for v in values if v is not None])
     if dataclasses.is_dataclass(data) and not isinstance(data, type):
         result = copy.copy(data)
         for field in dataclasses.fields(data):
             if hasattr(data, field.name):
                 new = _walk(getattr(data, field.name), leaf, include_none)
                 if include_none or new is not None:
-                    object.__setattr__(
-                        result, field.name, new
-                    )  # works for frozen ones, too
+                    object.__setattr__(result, field.name, new)  # works for frozen ones, too
         return result
     return data
 
@@ -164,8 +152,4 @@ def _move(batch: Any, device: torch.device) -> Any:
 
 
 def _to(tensor: Tensor, device: torch.device) -> Tensor:
-    return (
-        tensor.to(device)
-        if device.type in _BLOCKING_DEVICES
-        else tensor.to(device, non_blocking=True)
-    )
+    return tensor.to(device) if device.type in _BLOCKING_DEVICES else tensor.to(device, non_blocking=True)

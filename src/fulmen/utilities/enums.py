@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any
 
 
@@ -10,12 +10,12 @@ def _folded(value: str) -> str:
     return value.lower().replace("-", "_")
 
 
-class LightningEnum(str, Enum):
+class LightningEnum(StrEnum):
     """Base of the string enumerations (Lightning's name for it)."""
 
     @classmethod
     def from_str(cls, value: str, source: str = "key") -> LightningEnum | None:
-        """Return the member whose name (``source="key"``), value (``"value"``) or either (``"any"``) fits, or `None`."""
+        """Return the member that fits by name (``source="key"``), by value (``"value"``) or by either (``"any"``)."""
         for member in cls:
             if source in ("key", "any") and _folded(member.name) == _folded(value):
                 return member
@@ -30,9 +30,6 @@ class LightningEnum(str, Enum):
 
     def __hash__(self) -> int:
         return hash(_folded(self.value))
-
-    def __str__(self) -> str:
-        return str(self.value)
 
 
 class GradClipAlgorithmType(LightningEnum):

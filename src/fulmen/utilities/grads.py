@@ -27,18 +27,12 @@ def grad_norm(
     try:
         order = float(norm_type)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(
-            f"grad_norm(norm_type={norm_type!r}): give a number above 0 or 'inf'."
-        ) from None
+        raise ArgumentTypeError(f"grad_norm(norm_type={norm_type!r}): give a number above 0 or 'inf'.") from None
     if not order > 0:
-        raise ArgumentValueError(
-            f"grad_norm(norm_type={norm_type!r}): the order must be above 0 ('inf' is allowed)."
-        )
+        raise ArgumentValueError(f"grad_norm(norm_type={norm_type!r}): the order must be above 0 ('inf' is allowed).")
     key = f"grad_{order}_norm"
     norms = {
-        f"{key}{group_separator}{name}": torch.linalg.vector_norm(
-            parameter.grad.detach(), order
-        )
+        f"{key}{group_separator}{name}": torch.linalg.vector_norm(parameter.grad.detach(), order)
         for name, parameter in module.named_parameters()
         if parameter.grad is not None
     }

@@ -8,9 +8,7 @@ from typing import Any
 from fulmen.errors import ArgumentValueError
 
 
-def is_overridden(
-    method_name: str, instance: object, parent: type | None = None
-) -> bool:
+def is_overridden(method_name: str, instance: object, parent: type | None = None) -> bool:
     """Return whether an object, or its class, has a method that differs from the one of `parent`.
 
     Patches on the instance, decorated methods, `functools.partial` and mocks that wrap the original are understood.
@@ -29,11 +27,7 @@ def is_overridden(
         return False
     if parent is None:
         parent = next(
-            (
-                c
-                for c in type(instance).__mro__
-                if c.__module__.startswith("fulmen.") and method_name in vars(c)
-            ),
+            (c for c in type(instance).__mro__ if c.__module__.startswith("fulmen.") and method_name in vars(c)),
             None,
         )
         if parent is None:
@@ -43,9 +37,7 @@ def is_overridden(
             )
     default = getattr(parent, method_name, None)
     if default is None:
-        raise ArgumentValueError(
-            f"is_overridden({method_name!r}, ...): {parent.__name__} has no such method."
-        )
+        raise ArgumentValueError(f"is_overridden({method_name!r}, ...): {parent.__name__} has no such method.")
     return _code(method) is not _code(default)
 
 

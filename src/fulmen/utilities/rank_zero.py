@@ -56,16 +56,12 @@ class _RankZeroOnly:
         self._rank = None
 
     @overload
-    def __call__(
-        self, fn: Callable[P, T], default: None = None
-    ) -> Callable[P, T | None]: ...
+    def __call__(self, fn: Callable[P, T], default: None = None) -> Callable[P, T | None]: ...
 
     @overload
     def __call__(self, fn: Callable[P, T], default: T) -> Callable[P, T]: ...
 
-    def __call__(
-        self, fn: Callable[P, T], default: T | None = None
-    ) -> Callable[P, T | None]:
+    def __call__(self, fn: Callable[P, T], default: T | None = None) -> Callable[P, T | None]:
         """Return a function that calls `fn` on rank 0 and returns `default` on all others."""
 
         @functools.wraps(fn)
@@ -124,9 +120,7 @@ def rank_zero_warn(message: str | Warning, stacklevel: int = 3, **kwargs: Any) -
     warnings.warn(message, stacklevel=stacklevel, **kwargs)
 
 
-def rank_zero_deprecation(
-    message: str | Warning, stacklevel: int = 4, **kwargs: Any
-) -> None:
+def rank_zero_deprecation(message: str | Warning, stacklevel: int = 4, **kwargs: Any) -> None:
     """Give a deprecation warning on rank 0 only."""
     rank_zero_warn(
         message,

@@ -48,11 +48,7 @@ def seed_everything(
         ArgumentValueError: The seed (also one from the environment) is out of range.
     """
     global _calls
-    value = (
-        _seed_from_env()
-        if seed is None
-        else _checked(seed, "seed_everything(seed=...)")
-    )
+    value = _seed_from_env() if seed is None else _checked(seed, "seed_everything(seed=...)")
     if value is None:
         value = 0
         if verbose:
@@ -77,13 +73,9 @@ def _checked(seed: Any, where: str) -> int:
         value = int(seed)
     except (TypeError, ValueError):
         kind = ArgumentTypeError if not isinstance(seed, str) else ArgumentValueError
-        raise kind(
-            f"{where}: {seed!r} is not a whole number; give one from 0 to {MAX_SEED}."
-        ) from None
+        raise kind(f"{where}: {seed!r} is not a whole number; give one from 0 to {MAX_SEED}.") from None
     if not 0 <= value <= MAX_SEED:
-        raise ArgumentValueError(
-            f"{where}: {value} is out of range; NumPy takes seeds from 0 to {MAX_SEED}."
-        )
+        raise ArgumentValueError(f"{where}: {value} is out of range; NumPy takes seeds from 0 to {MAX_SEED}.")
     return value
 
 
@@ -125,10 +117,7 @@ def current_seed() -> int | None:
 
 def workers_are_seeded() -> bool:
     """Return whether `seed_everything(..., workers=True)` was asked for."""
-    return any(
-        os.environ.get(name, "0").strip() in ("1", "True", "true")
-        for name in _WORKER_VARIABLES
-    )
+    return any(os.environ.get(name, "0").strip() in ("1", "True", "true") for name in _WORKER_VARIABLES)
 
 
 def seed_rank(rank: int) -> bool:
@@ -154,9 +143,7 @@ def reset_seed() -> None:
         _seed_generators(seed)
 
 
-def seed_sequence(
-    base_seed: int, worker_id: int, global_rank: int, count: int
-) -> list[int]:
+def seed_sequence(base_seed: int, worker_id: int, global_rank: int, count: int) -> list[int]:
     """Return `count` 64-bit seeds for a loader worker, the same ones that Lightning 2.6 gives it.
 
     Seed, worker and rank are mixed with MurmurHash3's 64-bit finaliser, then a linear congruential generator with
@@ -185,19 +172,13 @@ def pl_worker_init_function(worker_id: int, rank: int | None = None) -> None:
     from fulmen.utilities.rank_zero import rank_zero_only
 
     global_rank = rank_zero_only.rank if rank is None else rank
-    base_seed = (
-        torch.initial_seed() - worker_id
-    )  # the loader gave this worker base_seed + worker_id
+    base_seed = torch.initial_seed() - worker_id  # the loader gave this worker base_seed + worker_id
     seeds = seed_sequence(base_seed, worker_id, global_rank, count=4)
     torch.manual_seed(seeds[0])
     random.seed((seeds[1] << 32) | seeds[2])
     np = _numpy()
     if np is not None:
-        np.random.seed(
-            np.random.SeedSequence([base_seed, worker_id, global_rank]).generate_state(
-                4
-            )
-        )
+        np.random.seed(np.random.SeedSequence([base_seed, worker_id, global_rank]).generate_state(4))
 
 
 def collect_rng_states(include_cuda: bool = True) -> dict[str, Any]:
@@ -237,9 +218,7 @@ def set_rng_states(states: dict[str, Any]) -> None:
     np = _numpy()
     if np is not None and "numpy" in states:
         name, keys, position, has_gauss, cached = states["numpy"]
-        words = (
-            keys.cpu().numpy() if isinstance(keys, torch.Tensor) else np.asarray(keys)
-        )
+        words = keys.cpu().numpy() if isinstance(keys, torch.Tensor) else np.asarray(keys)
         np.random.set_state((name, words.astype("uint32"), position, has_gauss, cached))
     cuda = states.get("torch.cuda") or []
     if cuda and torch.cuda.is_available():

@@ -25,13 +25,9 @@ def suggested_max_num_workers(local_world_size: int) -> int:
         The cores this process may use, less one for each process, shared evenly; at least 1.
     """
     if isinstance(local_world_size, bool) or not isinstance(local_world_size, int):
-        raise ArgumentTypeError(
-            f"suggested_max_num_workers({local_world_size!r}): give a whole number of processes."
-        )
+        raise ArgumentTypeError(f"suggested_max_num_workers({local_world_size!r}): give a whole number of processes.")
     if local_world_size < 1:
-        raise ArgumentValueError(
-            f"suggested_max_num_workers({local_world_size}): there is at least one process."
-        )
+        raise ArgumentValueError(f"suggested_max_num_workers({local_world_size}): there is at least one process.")
     return max(1, available_cpus() // local_world_size - 1)
 
 
@@ -42,9 +38,7 @@ def available_cpus() -> int:
     return os.cpu_count() or 1
 
 
-def is_shared_filesystem(
-    strategy: Any, path: str | os.PathLike[str] | None = None, timeout: int = 3
-) -> bool:
+def is_shared_filesystem(strategy: Any, path: str | os.PathLike[str] | None = None, timeout: int = 3) -> bool:
     """Return whether all processes see the same files under `path`.
 
     Args:
@@ -55,11 +49,7 @@ def is_shared_filesystem(
     """
     import time
 
-    if (
-        path is not None
-        and len(urlsplit(str(path)).scheme) > 1
-        and urlsplit(str(path)).scheme != "file"
-    ):
+    if path is not None and len(urlsplit(str(path)).scheme) > 1 and urlsplit(str(path)).scheme != "file":
         return True
     folder = Path(path if path is not None else Path.cwd())
     folder = Path(str(strategy.broadcast(str(folder))))
@@ -87,9 +77,7 @@ def is_out_of_memory(exception: BaseException) -> bool:
         return True
     text = str(exception)
     return isinstance(exception, RuntimeError) and (
-        "out of memory" in text
-        or "CUDNN_STATUS_NOT_SUPPORTED" in text
-        or "can't allocate memory" in text
+        "out of memory" in text or "CUDNN_STATUS_NOT_SUPPORTED" in text or "can't allocate memory" in text
     )
 
 
