@@ -45,9 +45,9 @@ test-all: $(DEV)
 	@mkdir -p docs/evidence
 	@set -o pipefail; { \
 		echo "$$($(BIN)/python --version), torch $$($(BIN)/python -c 'import torch; print(torch.__version__)')"; \
-		$(RUN) -m pytest -m "not slow" --durations=20 $(PYTEST_ARGS) \
-		&& $(RUN) -m tools.slow_tests --budget 1000000 --record $(PYTEST_ARGS); \
-	} 2>&1 | tee docs/evidence/test-all.log
+		$(RUN) -m pytest -m "not slow" --no-header --durations=20 $(PYTEST_ARGS) \
+		&& $(RUN) -m tools.slow_tests --budget 1000000 --record --no-header $(PYTEST_ARGS); \
+	} 2>&1 | sed 's|$(CURDIR)/||g' | tee docs/evidence/test-all.log
 	$(RUN) -m tools.feature_matrix
 
 lint: $(DEV)

@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def _own_folder_and_fresh_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Run each test in its own empty folder, with all once-only warnings still to come, and give the environment back."""
+    """Give each test an empty folder, all once-only warnings still to come, and an environment of its own."""
     from fulmen.errors import forget_warnings
 
     monkeypatch.chdir(tmp_path)

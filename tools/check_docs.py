@@ -1,7 +1,7 @@
 """Run the Python examples of README.md and docs/*.md.
 
-Blocks fenced as ```python are run in the order of the page, in one namespace per page, in an empty folder, with warnings
-as errors. A block fenced as ```python no-run is not run.
+Blocks fenced as ```python are run in the order of the page, in one namespace per page, in an empty folder, with user
+warnings as errors. A block fenced as ```python no-run is not run.
 """
 
 from __future__ import annotations

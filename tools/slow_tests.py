@@ -98,10 +98,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--budget", type=float, default=float(os.environ.get("FULMEN_SLOW_BUDGET", DEFAULT_BUDGET)))
     parser.add_argument("--record", action="store_true", help="write docs/evidence/slow-tests.json")
-    parser.add_argument("pytest_arguments", nargs="*")
-    options = parser.parse_args(arguments)
+    options, for_pytest = parser.parse_known_args(arguments)
     started = time.monotonic()
-    nodeids = collect(options.pytest_arguments)
+    nodeids = collect(for_pytest)
     if nodeids is None:
         return 1
     if not nodeids:
@@ -110,7 +109,7 @@ def main(arguments: list[str] | None = None) -> int:
     import pytest
 
     budget = Budget(options.budget - (time.monotonic() - started), read_state())
-    code = pytest.main(["-m", "slow", "--timeout=1800", *options.pytest_arguments], plugins=[budget])
+    code = pytest.main(["-m", "slow", "--timeout=1800", *for_pytest], plugins=[budget])
     known = {nodeid: entry for nodeid, entry in budget.state.items() if (ROOT / nodeid.split("::")[0]).exists()}
     for path in (STATE, *([EVIDENCE] if options.record else [])):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,8 @@ class _PrivateVisitor(ast.NodeVisitor):
         self.generic_visit(node)
         self.same_class.pop()
 
-    visit_AsyncFunctionDef = visit_FunctionDef
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self.visit_FunctionDef(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if _is_private(node.attr):

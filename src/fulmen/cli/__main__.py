@@ -1,0 +1,7 @@
+"""`python -m fulmen.cli` is the `fulmen` command."""
+
+import sys
+
+from fulmen.cli.main import main
+
+sys.exit(main())
