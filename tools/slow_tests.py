@@ -25,7 +25,7 @@ NO_TESTS = 5
 State = dict[str, dict[str, float]]
 
 
-def read_state(state: Path = STATE, evidence: Path = EVIDENCE) -> State:
+def read_state(state: Path, evidence: Path) -> State:
     """Last passes: the committed ones, overwritten by those of this checkout."""
     merged: State = {}
     for path in (evidence, state):
@@ -108,7 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     import pytest
 
-    budget = Budget(options.budget - (time.monotonic() - started), read_state())
+    budget = Budget(options.budget - (time.monotonic() - started), read_state(STATE, EVIDENCE))
     code = pytest.main(["-m", "slow", "--timeout=1800", *for_pytest], plugins=[budget])
     known = {nodeid: entry for nodeid, entry in budget.state.items() if (ROOT / nodeid.split("::")[0]).exists()}
     for path in (STATE, *([EVIDENCE] if options.record else [])):
