@@ -14,8 +14,12 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from fulmen.engine.storage.safe_types import add_safe_types
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException, suggest, warn
 from fulmen.utilities.parsing import AttributeDict, init_args_of
+
+# It may stand inside of stored values; building one only keeps its entries.
+add_safe_types(AttributeDict)
 
 # Entries that the command line interface adds for itself; they are no values of the user's.
 INTERNAL_KEYS = ("_class_path", "_instantiator")
