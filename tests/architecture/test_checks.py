@@ -141,12 +141,14 @@ def test_strategy_tests_are_found(text: str) -> None:
 
 def test_hook_strings_are_found() -> None:
     hooks = {"on_fit_start"}
+    assert len(checks.hook_strings(source("def f():\n    call('on_fit_start')"), hooks)) == 1
     assert len(checks.hook_strings(source("call('on_fit_start')"), hooks)) == 1
     right = '''
     """on_fit_start"""
     __all__ = ["on_fit_start"]
     def on_fit_start(self):
         "on_fit_start"
+        missing("on_fit_start")
         raise TypeError("use on_fit_start instead")
     '''
     assert checks.hook_strings(source(right), hooks) == []
@@ -200,6 +202,7 @@ def test_wide_constructors_are_found() -> None:
         ("# noqa", False),
         ("# noqa: F401", False),
         ("# noqa: F401, B028  # makes the name public", True),
+        ("# noqa: F401 (makes the name public)", True),
         ("# ruff: noqa", False),
         ("# mypy: ignore-errors", False),
     ],

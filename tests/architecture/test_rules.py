@@ -20,8 +20,8 @@ SOURCES = load(ROOT / "src" / "fulmen", skip=("compat/path",))
 EXCEPTIONS = ROOT / "tests" / "architecture" / "exceptions.toml"
 
 
-# Hook names that are also everyday words of torch and of checkpoints.
-EVERYDAY = {"state_dict", "load_state_dict", "backward"}
+# Hook names that are also everyday words: of torch, of checkpoints, of plugins and launchers.
+EVERYDAY = {"state_dict", "load_state_dict", "backward", "setup", "teardown"}
 
 
 def _hook_strings(source: Source) -> list[Finding]:

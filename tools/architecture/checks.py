@@ -152,10 +152,13 @@ HOOK_STRINGS_ALLOWED = (
 
 
 def hook_strings(source: Source, hook_names: Collection[str]) -> list[Finding]:
-    """Hook names written as strings outside the one place that describes them."""
+    """Hook names written as strings outside the one place that describes them (a hook may name itself)."""
     if source.module.startswith(HOOK_STRINGS_ALLOWED):
         return []
-    exported = {id(c) for node in source.tree.body if _assigns_all(node) for c in ast.walk(node)}
+    passed = {id(c) for node in source.tree.body if _assigns_all(node) for c in ast.walk(node)}
+    for node in ast.walk(source.tree):
+        if isinstance(node, _Function):
+            passed.update(id(c) for c in ast.walk(node) if isinstance(c, ast.Constant) and c.value == node.name)
     found = []
     for node in ast.walk(source.tree):
         if (
@@ -163,7 +166,7 @@ def hook_strings(source: Source, hook_names: Collection[str]) -> list[Finding]:
             and isinstance(node.value, str)
             and node.value in hook_names
             and id(node) not in source.docstring_constants
-            and id(node) not in exported
+            and id(node) not in passed
         ):
             message = f"names the hook {node.value!r} as a string; take it from fulmen.engine.hooks"
             found.append(Finding(source.module, node.lineno, node.value, message))
@@ -239,7 +242,7 @@ def _constructor_arguments(node: ast.ClassDef) -> int:
 _SUPPRESSION = re.compile(r"#\s*(type:\s*ignore|noqa|ruff:\s*noqa|mypy:)")
 _GOOD = re.compile(
     r"#\s*(?:type:\s*ignore\[[a-z][a-z\-, ]*\]|noqa:\s*[A-Z]+[0-9]+(?:,\s*[A-Z]+[0-9]+)*)"  # with a code
-    r"\s*(?:#|-|–|:)\s*\w.{3,}"  # and a reason
+    r"\s*(?:#|-|–|:|\()\s*\w.{3,}"  # and a reason
 )
 
 

@@ -57,13 +57,12 @@ class House:
 
 def resolve(source: Source, modules: set[str]) -> list[tuple[str, int, bool]]:
     """Modules of the package that a source imports: (module, line, at module level)."""
+    root = source.module.split(".")[0]
     edges = []
     for item in source.imports:
         full = f"{item.module}.{item.name}" if item.name else item.module
         target = full if full in modules else item.module
-        while target and target not in modules and "." in target:
-            target = target.rpartition(".")[0]
-        if target in modules and target != source.module:
+        if target.split(".")[0] == root and target != source.module:
             edges.append((target, item.line, item.at_module_level))
     return edges
 
@@ -97,7 +96,7 @@ def edges_against_the_table(sources: list[Source], house: House) -> list[Finding
 def import_cycles(sources: list[Source]) -> list[list[str]]:
     """Groups of modules that import each other at module level (strongly connected components)."""
     modules = {s.module for s in sources}
-    graph = {s.module: {t for t, _, top in resolve(s, modules) if top} for s in sources}
+    graph = {s.module: {t for t, _, top in resolve(s, modules) if top and t in modules} for s in sources}
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
