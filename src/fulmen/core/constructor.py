@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from types import SimpleNamespace
 from typing import Any
 
-from fulmen.errors import ArgumentTypeError, suggest
+from fulmen.engine.storage.objects import UnsafeValue, find_unsafe, unsafe_error
+from fulmen.errors import ArgumentTypeError, suggest, warn
 from fulmen.utilities.parsing import AttributeDict
 
 
@@ -46,6 +47,8 @@ def build(request: Request) -> Any:
     Raises:
         ArgumentTypeError: An override is no argument of the constructor, or an argument has no value. The message
             lists what is stored and what is expected.
+        UnsafeCheckpointError: A stored value was not unpickled, and neither an override nor a default is there to take
+            its place.
     """
     parameters = list(inspect.signature(request.cls.__init__).parameters.values())[1:]  # type: ignore[misc]  # only read
     named = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
@@ -59,6 +62,7 @@ def build(request: Request) -> Any:
             _refuse_unknown(request, named)
         given = {**{str(k): request.stored[k] for k in request.stored}, **request.overrides}
         arguments = given if takes_all else {k: v for k, v in given.items() if k in named}
+    _replace_unsafe(request, named, arguments)
     _refuse_missing(request, named, arguments)
     positional = []
     for name, parameter in named.items():
@@ -109,6 +113,27 @@ def _refuse_unknown(request: Request, named: Iterable[str]) -> None:
                 f"{request.where}: {name!r} is no argument of {request.cls.__name__}.{suggest(name, named)}"
                 f" {_lists(request, named)}"
             )
+
+
+def _replace_unsafe(request: Request, named: Mapping[str, inspect.Parameter], arguments: dict[str, Any]) -> None:
+    """Let constructor defaults take the place of values that were not unpickled; complain about the others."""
+    unsafe: list[UnsafeValue] = []
+    for name in list(arguments):
+        found = find_unsafe(arguments[name])
+        if found and name in named and named[name].default is not inspect.Parameter.empty:
+            warn(
+                "W056",
+                f"{request.where}: the stored value of {name!r} was not unpickled, the constructor's default takes its"
+                f" place: {found[0].describe()}. Give the value (`load_from_checkpoint(path, {name}=...)`), allow its"
+                f" type (`fulmen.add_safe_types`), or use weights_only=False if you trust the file.",
+                key=f"{request.where}.{name}",
+                stacklevel=4,
+            )
+            del arguments[name]
+        else:
+            unsafe.extend(found)
+    if unsafe:
+        raise unsafe_error(unsafe, request.where)
 
 
 def _refuse_missing(request: Request, named: Mapping[str, inspect.Parameter], arguments: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from fulmen.core.datahooks import DataHooks
 from fulmen.core.hparams import HyperparametersMixin
 from fulmen.core.saving import load_module, restricted_classmethod
+from fulmen.engine.hooks.spec import PREDICT, TEST, TRAIN_LOADER, VALIDATION
 from fulmen.errors import ArgumentTypeError, ArgumentValueError
 
 if TYPE_CHECKING:
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from fulmen.types import MapLocation, PathOrStr
 
 _LOADERS = {
-    "Train dataloader": "train_dataloader",
-    "Validation dataloader": "val_dataloader",
-    "Test dataloader": "test_dataloader",
-    "Predict dataloader": "predict_dataloader",
+    "Train dataloader": TRAIN_LOADER,
+    "Validation dataloader": VALIDATION.loader,
+    "Test dataloader": TEST.loader,
+    "Predict dataloader": PREDICT.loader,
 }
 
 

@@ -325,7 +325,7 @@ def merge_hparams(module: HyperparametersMixin, datamodule: HyperparametersMixin
     Raises:
         HparamsConflictError: Both have a value of one name and the values differ.
     """
-    sources = [o for o in (module, datamodule) if o is not None and getattr(o, "_log_hyperparams", False)]
+    sources = [o for o in (module, datamodule) if o is not None and vars(o).get("_log_hyperparams", False)]
     if not sources:
         return None
     parts = [{k: v for k, v in source.hparams_initial.items() if k not in INTERNAL_KEYS} for source in sources]
