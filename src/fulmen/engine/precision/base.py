@@ -99,5 +99,10 @@ class Precision(PrecisionFace):
     def teardown(self) -> None:
         """Release what was acquired."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Routes are made anew at the next set-up.
+        state = {key: value for key, value in vars(self).items() if key not in self.routes}
+        return state | {"routes": (), "_running": None}
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.precision!r})"

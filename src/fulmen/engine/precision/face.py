@@ -6,7 +6,7 @@ subclass overrides. Each default calls the verb as the class defines it, past an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ class PrecisionFace:
     # The closure of the step that runs now: whatever callable an override hands on to `optimizer_step`, gradients are
     # reported as final to this one.
     _running: StepClosure | None = None
+    # Verbs that `route_overrides` leads through old names, on the instance.
+    routes: Sequence[str] = ()
 
     def _verb(self, name: str) -> Callable[..., Any]:
         method: Callable[..., Any] = getattr(type(self), name).__get__(self)
