@@ -56,6 +56,34 @@ def test_no_import_against_the_table() -> None:
     _judge("edge", edges_against_the_table(SOURCES, House.from_pyproject(ROOT / "pyproject.toml")))
 
 
+# The floors of the house, each left to right; several in one entry are independent of each other.
+FLOORS: list[list[str]] = [
+    ["version", "errors", "types", "utilities"],
+    ["accelerators", "engine.environments", "engine.precision", "engine.storage", "profilers"],
+    ["engine.launch", "strategies", "export"],
+    ["engine.runtime", "loggers", "data"],
+    ["engine.hooks", "engine.results", "core", "callbacks.callback"],
+    ["engine.loops fabric"],
+    ["tuner", "callbacks"],
+    ["trainer"],
+    ["integrations testing diagnostics serve deploy report"],
+    ["cli"],
+    ["plugins", "fabric.strategies", "pytorch", "demos", "", "compat"],
+]
+
+
+def test_contract_is_the_agreed_table() -> None:
+    house = House.from_pyproject(ROOT / "pyproject.toml")
+    ranks: list[float] = []
+    for entry in (entry for floor in FLOORS for entry in floor):
+        rooms = [f"fulmen.{room}".rstrip(".") for room in entry.split()] or ["fulmen"]
+        assert len({house.rank[room] for room in rooms}) == 1, f"{rooms} are not side by side"
+        ranks.append(house.rank[rooms[0]])
+    assert ranks == sorted(set(ranks))
+    named = {f"fulmen.{room}" for floor in FLOORS for entry in floor for room in entry.split()}
+    assert house.rank.keys() - named == {"fulmen", "fulmen.fabric.plugins", "fulmen.fabric.utilities"}
+
+
 def test_no_import_cycle() -> None:
     assert import_cycles(SOURCES) == []
 

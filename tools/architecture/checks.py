@@ -91,7 +91,7 @@ def _private_names_of(node: ast.ClassDef) -> set[str]:
         elif isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store) and _is_self(inner.value):
             names.add(inner.attr)
         elif isinstance(inner, ast.Assign) and any(getattr(t, "id", "") == "__slots__" for t in inner.targets):
-            names |= {c.value for c in ast.walk(inner.value) if isinstance(c, ast.Constant)}
+            names |= {str(c.value) for c in ast.walk(inner.value) if isinstance(c, ast.Constant)}
     return names
 
 
