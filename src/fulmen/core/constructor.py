@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import enum
 import inspect
 import typing
 from argparse import Namespace
@@ -78,6 +79,40 @@ def build(request: Request) -> Any:
         raise
 
 
+def annotated_types(cls: type) -> set[type]:
+    """Return the enums, dataclasses and named tuples that the constructors of a class ask for by annotation.
+
+    The class itself names them, so a checkpoint may bring back values of them: making one only keeps its values.
+
+    Args:
+        cls: The class; those of its base classes belong to it, too.
+    """
+    found: set[type] = set()
+    for base in cls.__mro__:
+        if "__init__" in vars(base):
+            _add_types(_hints(base.__init__).values(), found)  # type: ignore[misc]  # only read
+    return found
+
+
+def _add_types(hints: Iterable[Any], found: set[type]) -> None:
+    for hint in hints:
+        _add_types(typing.get_args(hint), found)
+        if not isinstance(hint, type) or hint in found:
+            continue
+        if dataclasses.is_dataclass(hint):
+            found.add(hint)
+            _add_types(_hints(hint).values(), found)
+        elif issubclass(hint, enum.Enum) or (issubclass(hint, tuple) and hasattr(hint, "_fields")):
+            found.add(hint)
+
+
+def _hints(owner: Any) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(owner)
+    except Exception:  # names that exist for the type checker only, syntax of a newer Python
+        return {}
+
+
 def _container(request: Request, named: set[str]) -> Any:
     assert request.container is not None
     values = request.stored
@@ -93,10 +128,7 @@ def _container(request: Request, named: set[str]) -> Any:
 
 def _as_annotated(cls: type, name: str, values: AttributeDict) -> Any:
     """Return the values as the type that the constructor asks for, if that is a namespace or a dataclass."""
-    try:
-        hint = typing.get_type_hints(cls.__init__).get(name)  # type: ignore[misc]  # only read
-    except Exception:  # names that exist for the type checker only, syntax of a newer Python
-        return values
+    hint = _hints(cls.__init__).get(name)  # type: ignore[misc]  # only read
     for kind in typing.get_args(hint) or (hint,):
         if kind in (Namespace, SimpleNamespace):
             return kind(**values)

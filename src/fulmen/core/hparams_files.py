@@ -131,7 +131,7 @@ def save_hparams_to_tags_csv(tags_csv: PathOrStr, hparams: Mapping[str, Any] | N
     """
     values = _as_mapping(hparams)
     with _open(tags_csv, "w", newline="") as file:
-        csv.writer(file).writerows([("key", "value"), *values.items()])
+        csv.writer(file).writerows([("key", "value"), *((key, str(value)) for key, value in values.items())])
 
 
 def convert(val: str) -> Any:

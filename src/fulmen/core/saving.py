@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fulmen.core.constructor import Request, build
+from fulmen.core.constructor import Request, annotated_types, build
 from fulmen.core.hparams import INTERNAL_KEYS
 from fulmen.core.hparams_files import (
     convert,
@@ -26,6 +26,8 @@ from fulmen.core.hparams_files import (
     update_hparams,
 )
 from fulmen.engine.storage.filesystem import get_filesystem
+from fulmen.engine.storage.format import decode
+from fulmen.engine.storage.reader import read_verified
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, CheckpointError, warn
 from fulmen.types import MapLocation, PathOrStr
 
@@ -133,7 +135,9 @@ def load_module(
     if strict is not None and not isinstance(strict, bool):
         raise ArgumentTypeError(f"{where}: strict={strict!r}; give True, False or None.")
     stored_in_file = None if hparams_file is None else read_hparams_file(hparams_file)
-    checkpoint = _read(checkpoint_path, map_location or _available_location, weights_only, where)
+    checkpoint = _read(cls, checkpoint_path, map_location or _available_location, weights_only, where)
+    if issubclass(cls, nn.Module):
+        _require_weights(checkpoint, where)
     request = _request(cls, checkpoint, stored_in_file, overrides, where)
     obj = _construct(request)
     if isinstance(obj, nn.Module):
@@ -159,18 +163,18 @@ def _available_location(storage: Any, location: str) -> Any:
     return None if present else storage.cpu()
 
 
-def _read(path: Any, map_location: Any, weights_only: bool | None, where: str) -> dict[str, Any]:
-    from fulmen.engine.storage.writer import read_verified
-
+def _read(cls: type, path: Any, map_location: Any, weights_only: bool | None, where: str) -> dict[str, Any]:
+    allowed = annotated_types(cls)
     if isinstance(path, str | os.PathLike):
-        checkpoint = read_verified(path, map_location=map_location, weights_only=weights_only)
+        raw = read_verified(path, map_location, weights_only, safe_types=allowed)
     elif hasattr(path, "read"):
-        checkpoint = torch.load(path, map_location=map_location, weights_only=weights_only)
+        raw = torch.load(path, map_location=map_location, weights_only=weights_only)
     else:
         raise ArgumentTypeError(f"{where}: give a path, a URL or an open binary file.")
-    if not isinstance(checkpoint, dict):
-        raise CheckpointError(f"{where}: the file holds a {type(checkpoint).__name__}, not a checkpoint.")
-    return checkpoint
+    if not isinstance(raw, dict):
+        raise CheckpointError(f"{where}: the file holds a {type(raw).__name__}, not a checkpoint.")
+    # A copy on top: what hooks and this module change in it stays here.
+    return dict(decode(raw, weights_only=weights_only, safe_types=allowed, where=_shown(path)))
 
 
 def _request(cls: Any, checkpoint: dict[str, Any], from_file: Any, overrides: dict[str, Any], where: str) -> Request:
@@ -232,12 +236,15 @@ def _imported_subclass(class_path: Any, request: Request) -> type:
     )
 
 
-def _fill_module(module: Any, checkpoint: dict[str, Any], strict: bool | None, where: str) -> None:
+def _require_weights(checkpoint: dict[str, Any], where: str) -> None:
     if "state_dict" not in checkpoint:
         keys = sorted(map(str, checkpoint))
         bare = bool(checkpoint) and all(isinstance(value, Tensor) for value in checkpoint.values())
         hint = " It looks like a bare state dict: use `module.load_state_dict(torch.load(path))`." if bare else ""
         raise CheckpointError(f"{where}: the file has no entry 'state_dict'; it has: {_list(keys) or 'none'}.{hint}")
+
+
+def _fill_module(module: Any, checkpoint: dict[str, Any], strict: bool | None, where: str) -> None:
     own = vars(module).get("_strict_loading")  # None unless the module's author has decided
     if own is not None and strict is not None and own != strict:
         raise ArgumentValueError(
