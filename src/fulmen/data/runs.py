@@ -1,0 +1,249 @@
+"""One pass over a loader. The loop's hot path: `LoaderRun.__next__` is one Python call around the loader's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from fulmen.data.rng import generator_states, snapshot
+
+if TYPE_CHECKING:
+    from fulmen.data.taps import IndexTap, WorkerStates
+
+StreamState: TypeAlias = "dict[str, Any]"
+
+_END = object()
+
+
+@dataclass
+class RunSetup:
+    """What a run needs to know; made by `LoaderPlan.start`.
+
+    Attributes:
+        iterator: The loader's iterator.
+        stop: Number of batches of the epoch (`math.inf` if unknown).
+        skipped: Batches of this epoch that are over already.
+        start: Snapshot taken before ``iter(loader)``.
+        first: Snapshot taken before the first `next`, once known; only without workers.
+        base: Snapshot from before persistent workers were started, if that was in an earlier epoch.
+        generators: The loader's own generators by path.
+        num_workers: Of the loader.
+        tap: Counts index lists, if the loader is read through a twin.
+        workers: Worker states, if they are tracked.
+        keep_ahead: Keep the random states from before each look-ahead.
+        size_rule: Batch index to number of indices, where a plain batch sampler tells it.
+        finish: Lets the sampler run to its end after the last batch, as a ``for`` loop would.
+        short: Called if the data ended before the length that the loader had told.
+    """
+
+    iterator: Iterator[Any]
+    stop: int | float
+    skipped: int = 0
+    start: dict[str, Any] = field(default_factory=dict)
+    first: dict[str, Any] | None = None
+    base: dict[str, Any] | None = None
+    generators: dict[str, Any] = field(default_factory=dict)
+    num_workers: int = 0
+    tap: IndexTap | None = None
+    workers: WorkerStates | None = None
+    keep_ahead: bool = False
+    size_rule: Callable[[int], int | None] | None = None
+    finish: Callable[[], None] | None = None
+    short: Callable[[int], None] | None = None
+
+
+def _ended() -> Any:
+    raise StopIteration
+
+
+class LoaderRun:
+    """Iterator over one epoch of a loader.
+
+    Attributes:
+        batch_idx: Index of the batch last returned; -1 before the first.
+        is_last: The batch last returned is the final one of the epoch (by count).
+        exhausted: The loader itself has ended: it gave fewer batches than its length says, or it was asked for one
+            more after the last and had none.
+    """
+
+    __slots__ = ("_ahead_state", "_fetch", "_last", "_setup", "_stop", "batch_idx", "exhausted", "is_last")
+
+    def __init__(self, setup: RunSetup) -> None:
+        self._setup = setup
+        self._stop = setup.stop
+        self._last = setup.stop - 1
+        self._ahead_state: dict[str, Any] | None = None
+        self.batch_idx = setup.skipped - 1
+        self.is_last = 0 < setup.skipped >= setup.stop
+        self.exhausted = False
+        self._fetch: Callable[[], Any] = setup.iterator.__next__
+        if setup.num_workers == 0 and setup.first is None and setup.skipped == 0:
+            self._fetch = self._first_fetch
+
+    def __iter__(self) -> LoaderRun:
+        return self
+
+    def __next__(self) -> Any:
+        index = self.batch_idx + 1
+        if index >= self._stop:
+            self._finish()
+        try:
+            batch = self._fetch()
+        except StopIteration:
+            self._data_ended()
+            raise
+        self.batch_idx = index
+        if index == self._last:
+            self.is_last = True
+        return batch
+
+    def _first_fetch(self) -> Any:
+        """Keep the random states at the moment at which most samplers draw, then get out of the way."""
+        self._fetch = self._setup.iterator.__next__
+        self._setup.first = snapshot(self._setup.generators)
+        return self._fetch()
+
+    def _finish(self) -> None:
+        setup = self._setup
+        if setup.finish is not None and not self.exhausted:
+            setup.finish()
+            self.exhausted = True
+        self._release()
+        raise StopIteration
+
+    def _release(self) -> None:
+        """Drop the iterator: workers that do not persist end now, not when the plan goes."""
+        self._stop = 0
+        self._fetch = _ended
+        self._setup.iterator = iter(())
+        self._setup.finish = None
+
+    def _data_ended(self) -> None:
+        if not self.exhausted and self._setup.short is not None and self.batch_idx + 1 < self._stop:
+            self._setup.short(self.batch_idx + 1)
+        self.exhausted = True
+
+    def watch(self, make: Callable[[Callable[[], Any], Callable[[Callable[[], Any]], None]], Any]) -> None:
+        """Put an observer around the fetch: ``make(fetch, put_back)`` returns what is called instead."""
+
+        def put_back(fetch: Callable[[], Any]) -> None:
+            self._fetch = fetch
+
+        self._fetch = make(self._fetch, put_back)
+
+    def indices_count(self) -> int | None:
+        """Return how many samples the batch last returned has, as the batch sampler gave it; `None` if unknown."""
+        setup = self._setup
+        if self.batch_idx < 0:
+            return None
+        if setup.size_rule is not None:
+            return setup.size_rule(self.batch_idx)
+        return setup.tap.size_of(self.batch_idx) if setup.tap is not None else None
+
+    def stream_state(self) -> StreamState:
+        """Return what a checkpoint keeps to go on after the batch last returned.
+
+        The random states of this process *now* are not part of it: the trainer keeps them.
+
+        Returns:
+            A dictionary of plain values and byte tensors: ``batches`` returned so far, ``complete`` (the last batch was
+            among them), ``finished`` (the sampler ran to its end), ``num_workers``, the snapshots ``start``, ``first``,
+            ``ahead`` and ``base`` (see `RunSetup`), the loader's ``generators`` now, and ``workers``: number to
+            ``[state before its last batch, state after it]``.
+        """
+        setup = self._setup
+        return {
+            "version": 1,
+            "batches": self.batch_idx + 1,
+            "complete": self.is_last or self.exhausted,
+            "finished": self.exhausted,
+            "num_workers": setup.num_workers,
+            "start": setup.start,
+            "first": setup.first,
+            "ahead": self._ahead_state,
+            "base": setup.base,
+            "generators": generator_states(setup.generators),
+            "workers": setup.workers.state() if setup.workers is not None else {},
+        }
+
+    def close(self) -> None:
+        """Let go of the iterator (workers that do not persist end); the state can still be read.
+
+        After the last batch the sampler first runs to its end, as it would in a ``for`` loop.
+        """
+        setup = self._setup
+        if self.is_last and setup.finish is not None and not self.exhausted:
+            setup.finish()
+            self.exhausted = True
+        self._release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A run holds an iterator, which cannot travel: the copy is a closed run at the same place.
+        return (closed_run, (self.batch_idx, self.is_last))
+
+
+class TrackedRun(LoaderRun):
+    """A run whose workers send their random state along with each batch."""
+
+    __slots__ = ("_take",)
+
+    def __init__(self, setup: RunSetup) -> None:
+        super().__init__(setup)
+        assert setup.workers is not None
+        self._take = setup.workers.take
+
+    def __next__(self) -> Any:
+        return self._take(super().__next__())
+
+
+class LookaheadRun(LoaderRun):
+    """A run over a loader whose number of batches is not known for sure: it is one batch ahead of the loop.
+
+    The first batch is read when the run is made.
+    """
+
+    __slots__ = ("_ahead",)
+
+    def __init__(self, setup: RunSetup) -> None:
+        super().__init__(setup)
+        self._fetch = setup.iterator.__next__
+        self._ahead: Any = _END
+        if setup.skipped < setup.stop:
+            self._look_ahead()
+
+    def _look_ahead(self) -> None:
+        setup = self._setup
+        self._ahead_state = snapshot(setup.generators) if setup.keep_ahead else None
+        try:
+            self._ahead = self._fetch()
+        except StopIteration:
+            self._ahead = _END
+            self._data_ended()
+
+    def __next__(self) -> Any:
+        batch = self._ahead
+        if batch is _END:
+            raise StopIteration
+        self.batch_idx += 1
+        if self._setup.workers is not None:
+            batch = self._setup.workers.take(batch)
+        if self.batch_idx == self._last:
+            self._ahead = _END
+            self.is_last = True
+        else:
+            self._look_ahead()
+            self.is_last = self._ahead is _END
+        return batch
+
+    def close(self) -> None:
+        """Let go of the iterator and of the batch read ahead."""
+        super().close()
+        self._ahead = _END
+
+
+def closed_run(batch_idx: int, is_last: bool) -> LoaderRun:
+    """Return a run that gives nothing any more."""
+    run = LoaderRun(RunSetup(iterator=iter(()), stop=0, num_workers=-1))
+    run.batch_idx, run.is_last = batch_idx, is_last
+    return run
