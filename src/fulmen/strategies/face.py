@@ -33,7 +33,8 @@ class StrategyFace:
     model: Any
     optimizers: Any
 
-    routes: Sequence[str] = ()
+    routes: Sequence[str] = ()  # instance attributes that `route_overrides` made
+    routed: Sequence[str] = ()  # those of them that lead through an override
     inner_transfer: Callable[..., Any] | None = None
     face_backward: bool = False
     running_optimizer: Any = None
@@ -114,10 +115,14 @@ class StrategyFace:
     def post_backward(self, closure_loss: Tensor) -> None:
         """Run after backward."""
 
-    def backward_through_face(self, loss: Tensor, module: Any, *args: Any, **kwargs: Any) -> None:
+    def backward_through_face(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Run backward with everything around it that a subclass of strategy or precision may override."""
+        module = self.lightning_module
+        optimizer = self.running_optimizer
+        if args and (args[0] is None or isinstance(args[0], torch.optim.Optimizer)):
+            optimizer, args = args[0], args[1:]
         self.pre_backward(loss)
-        self.precision_plugin.backward(loss, module, self.running_optimizer, *args, **kwargs)
+        self.precision_plugin.backward(loss, module, optimizer, *args, **kwargs)
         self.precision_plugin.post_backward(loss, module)
         self.post_backward(loss)
 
@@ -228,7 +233,7 @@ def route_overrides(strategy: Any) -> tuple[str, ...]:
     routed = tuple(routes)
     if "step" not in routes and not is_overridden("step", strategy):
         routes["step"] = precision.step  # one frame less on the path of each batch
-    vars(strategy).update(routes, routes=tuple(routes))
+    vars(strategy).update(routes, routes=tuple(routes), routed=routed)
     return routed
 
 
@@ -314,8 +319,15 @@ def _step_noting_optimizer(
         strategy.running_optimizer = None
 
 
-def _backward(strategy: Any, closure_loss: Tensor, module: Any = None, *args: Any, **kwargs: Any) -> Any:
-    return type(strategy).backward(strategy, closure_loss, strategy.running_optimizer, *args, **kwargs)
+def _backward(strategy: Any, closure_loss: Tensor, *args: Any, **kwargs: Any) -> Any:
+    optimizer = strategy.running_optimizer
+    if (
+        optimizer is None
+        and strategy.optimizers
+        and getattr(strategy.lightning_module, "automatic_optimization", False)
+    ):
+        optimizer = strategy.optimizers[0]  # inside of an accumulation window none is stepping
+    return type(strategy).backward(strategy, closure_loss, optimizer, *args, **kwargs)
 
 
 def _scale(strategy: Any, loss: Tensor) -> Tensor:

@@ -234,25 +234,25 @@ class Strategy(StrategyFace, ABC):
             yield
 
     # ------------------------------------------------------------------------------------------------------- per step
-    def backward(self, closure_loss: Tensor, module: Any = None, *args: Any, **kwargs: Any) -> Tensor:
-        """Run backward through the module's own `backward`.
+    def backward(self, closure_loss: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Run backward.
 
         Args:
             closure_loss: The loss, scaled where the precision scales it.
-            module: The module. (Code written for Lightning passes an optimizer or `None`: the connected module is
-                used.)
-            *args: Passed on.
+            *args: Passed on to the loss's `backward`. (Code written for Lightning passes an optimizer or `None`
+                first: then the module's own `backward` runs.)
             **kwargs: Passed on.
         """
-        if not isinstance(module, torch.nn.Module):
-            module = self._lightning_module
-        if self.face_backward:
-            self.backward_through_face(closure_loss, module, *args, **kwargs)
-        elif hasattr(module, "backward"):
-            module.backward(closure_loss, *args, **kwargs)
+        if self.face_backward or (args and (args[0] is None or isinstance(args[0], Optimizer))):
+            self.backward_through_face(closure_loss, *args, **kwargs)
         else:
             closure_loss.backward(*args, **kwargs)
         return closure_loss
+
+    @property
+    def steps_plainly(self) -> bool:
+        """Whether `step` is nothing but the precision's, so that the engine may leave it out."""
+        return type(self).step is Strategy.step and "step" not in self.routed
 
     def step(self, optimizer: Optimizer, closure: StepClosure, **kwargs: Any) -> Any:
         """Run the closure and step the optimizer; see `Precision.step`."""
@@ -338,7 +338,7 @@ class Strategy(StrategyFace, ABC):
         # Module and optimizers belong to others; routes are made anew at the next set-up.
         state = {key: value for key, value in vars(self).items() if key not in self.routes}
         empty: dict[str, Any] = {"_lightning_module": None, "_model": None, "_optimizers": [], "_launcher": None}
-        state.update(empty, lr_scheduler_configs=[], inner_transfer=None, routes=())
+        state.update(empty, lr_scheduler_configs=[], inner_transfer=None, routes=(), routed=())
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
