@@ -312,9 +312,10 @@ def test_rich_bar_survives_a_terminal_that_is_gone() -> None:
 
 
 def test_rich_bar_leaves_epochs_on_the_screen() -> None:
-    bar, out = rich_bar(leave=True)
+    bar, out = rich_bar(leave=True, total_bar=True)
     fit(bar, make_trainer(max_epochs=3))
     text = out.getvalue()
+    assert "30/30" in text  # the bar of the whole run goes on in the new display
     assert text.count("\x1b[?25h") == 3  # three displays, one per epoch
 
 

@@ -315,11 +315,8 @@ class RichProgressBar(TimedProgressBar):
     # ------------------------------------------------------------------------------------------------- drawing by time
     def _open(self, stage: str) -> None:
         self._init_progress(self.trainer)
-        if stage == "train" and self.total_bar and self.progress is not None:
-            length = run_length(self.trainer)
-            if length is not None:
-                self.run_progress_bar_id = self._add_task(length, "Run".ljust(len(self.validation_description)))
-                self.progress.update(self.run_progress_bar_id, completed=run_position(self.trainer, 0))
+        if stage == "train":
+            self._add_run_bar()
         self.refresh()
 
     def _begin(self, stage: str, total: int | float) -> None:
@@ -343,6 +340,14 @@ class RichProgressBar(TimedProgressBar):
         """Leave the bars as they are on the screen and begin new ones below."""
         self._stop_progress()
         self._init_progress(self.trainer)
+        if self.trainer.state.fn == "fit":
+            self._add_run_bar()
+
+    def _add_run_bar(self) -> None:
+        length = run_length(self.trainer) if self.total_bar else None
+        if length is not None and self.progress is not None and self.run_progress_bar_id is None:
+            self.run_progress_bar_id = self._add_task(length, "Run".ljust(len(self.validation_description)))
+            self.progress.update(self.run_progress_bar_id, completed=run_position(self.trainer, 0))
 
     def _start_at(self, done: int) -> None:
         super()._start_at(done)
