@@ -51,7 +51,7 @@ def build(request: Request) -> Any:
         UnsafeCheckpointError: A stored value was not unpickled, and neither an override nor a default is there to take
             its place.
     """
-    parameters = list(inspect.signature(request.cls.__init__).parameters.values())[1:]  # type: ignore[misc]  # only read
+    parameters = list(inspect.signature(_init_of(request.cls)).parameters.values())[1:]
     named = {p.name: p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     if request.container in named:
@@ -90,7 +90,7 @@ def annotated_types(cls: type) -> set[type]:
     found: set[type] = set()
     for base in cls.__mro__:
         if "__init__" in vars(base):
-            _add_types(_hints(base.__init__).values(), found)  # type: ignore[misc]  # only read
+            _add_types(_hints(_init_of(base)).values(), found)
     return found
 
 
@@ -104,6 +104,10 @@ def _add_types(hints: Iterable[Any], found: set[type]) -> None:
             _add_types(_hints(hint).values(), found)
         elif issubclass(hint, enum.Enum) or (issubclass(hint, tuple) and hasattr(hint, "_fields")):
             found.add(hint)
+
+
+def _init_of(cls: Any) -> Any:
+    return cls.__init__
 
 
 def _hints(owner: Any) -> dict[str, Any]:
@@ -128,7 +132,7 @@ def _container(request: Request, named: set[str]) -> Any:
 
 def _as_annotated(cls: type, name: str, values: AttributeDict) -> Any:
     """Return the values as the type that the constructor asks for, if that is a namespace or a dataclass."""
-    hint = _hints(cls.__init__).get(name)  # type: ignore[misc]  # only read
+    hint = _hints(_init_of(cls)).get(name)
     for kind in typing.get_args(hint) or (hint,):
         if kind in (Namespace, SimpleNamespace):
             return kind(**values)
@@ -159,7 +163,7 @@ def _replace_unsafe(request: Request, named: Mapping[str, inspect.Parameter], ar
                 f" place: {found[0].describe()}. Give the value (`load_from_checkpoint(path, {name}=...)`), allow its"
                 f" type (`fulmen.add_safe_types`), or use weights_only=False if you trust the file.",
                 key=f"{request.where}.{name}",
-                stacklevel=4,
+                stacklevel=6,
             )
             del arguments[name]
         else:

@@ -217,7 +217,7 @@ def _choose(args: tuple[Any, ...], known: dict[str, Any] | None, where: str) -> 
                 f"{where}() found no constructor to take arguments from, nothing was stored. Call it in `__init__`,"
                 f" or give it the values: `save_hyperparameters({{'lr': lr}})`.",
                 key=where,
-                stacklevel=4,
+                stacklevel=3,
             )
         return known or {}, "kwargs" if known else None
     if all(isinstance(arg, str) for arg in args):
@@ -264,7 +264,7 @@ def _warn_of_modules(hparams: Mapping[str, Any], owner: str) -> None:
                 f" the checkpoint already, and reading it back needs unpickling. Leave it out with"
                 f" `self.save_hyperparameters(ignore=[{name!r}])` and give it to `load_from_checkpoint({name}=...)`.",
                 key=f"{owner}.{name}",
-                stacklevel=4,
+                stacklevel=3,
             )
 
 

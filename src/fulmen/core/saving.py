@@ -256,7 +256,12 @@ def _fill_module(module: Any, checkpoint: dict[str, Any], strict: bool | None, w
     module.on_load_checkpoint(checkpoint)
     state = checkpoint["state_dict"]  # read after the hook, which may have replaced it
     if not state:
-        warn("W054", f"{where}: the checkpoint has no weights; the module keeps those of its constructor.", key=where)
+        warn(
+            "W054",
+            f"{where}: the checkpoint has no weights; the module keeps those of its constructor.",
+            key=where,
+            stacklevel=4,
+        )
     load_weights(module, state, strict, where)
     tensor = next((value for value in state.values() if isinstance(value, Tensor)), None)
     if tensor is not None:
@@ -294,7 +299,12 @@ def load_weights(module: nn.Module, state: Mapping[str, Any], strict: bool, wher
     for kind in () if strict else ("missing", "unexpected"):
         keys = getattr(result, f"{kind}_keys", None)
         if keys:
-            warn("W055", f"{where} with strict=False: {kind} keys {_list(keys)} were passed over.", key=where + kind)
+            warn(
+                "W055",
+                f"{where} with strict=False: {kind} keys {_list(keys)} were passed over.",
+                key=where + kind,
+                stacklevel=5,
+            )
 
 
 def _align_compiled(module: nn.Module, state: Mapping[str, Any]) -> Mapping[str, Any]:

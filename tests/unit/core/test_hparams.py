@@ -307,8 +307,9 @@ def test_other_name_of_self_and_deleted_argument() -> None:
 
 def test_outside_of_a_constructor() -> None:
     model = Base()
-    with pytest.warns(FulmenWarning, match=r"found no constructor.*FULMEN-W051"):
+    with pytest.warns(FulmenWarning, match=r"found no constructor.*FULMEN-W051") as caught:
         model.save_hyperparameters()
+    assert caught[0].filename == __file__  # it points at the caller
     model.save_hyperparameters({"a": 1})
     assert dict(model.hparams) == {"a": 1}
 
@@ -382,8 +383,9 @@ def test_module_argument_gets_a_hint_once_and_is_not_copied() -> None:
             self.save_hyperparameters()
 
     net = nn.Linear(2, 2)
-    with pytest.warns(FulmenWarning, match=r"'net' of Model is an `nn.Module` \(Linear\).*ignore=\['net'\]"):
+    with pytest.warns(FulmenWarning, match=r"'net' of Model is an `nn.Module` \(Linear\).*ignore=\['net'\]") as caught:
         model = Model(net, 0.1)
+    assert caught[0].filename == __file__
     assert model.hparams_initial["net"] is net
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -142,9 +142,10 @@ def test_kwargs_constructor_gets_everything(tmp_path: Path) -> None:
             self.save_hyperparameters()
 
     path = save(tmp_path / "a.ckpt", Open(1, b=2), state_dict={})
-    with pytest.warns(FulmenWarning, match=r"has no weights.*FULMEN-W054"):
+    with pytest.warns(FulmenWarning, match=r"has no weights.*FULMEN-W054") as caught:
         loaded = Open.load_from_checkpoint(path, c=3)
     assert dict(loaded.hparams) == {"a": 1, "b": 2, "c": 3}
+    assert caught[0].filename == __file__
 
 
 def test_positional_only_and_keyword_only(tmp_path: Path) -> None:
@@ -346,9 +347,10 @@ def test_mismatch_is_listed_briefly(file: Path) -> None:
 
 
 def test_strict_false_names_what_was_passed_over(file: Path, net: Net) -> None:
-    with pytest.warns(FulmenWarning, match=r"strict=False: missing keys layers\.2\.weight, layers\.2\.bias were"):
+    with pytest.warns(FulmenWarning, match=r"missing keys layers\.2\.weight, layers\.2\.bias were") as caught:
         loaded = Net.load_from_checkpoint(file, depth=3, strict=False)
     assert torch.equal(loaded.layers[0].weight, net.layers[0].weight)
+    assert caught[0].filename == __file__  # it points at the caller
     with pytest.warns(FulmenWarning, match=r"strict=False: unexpected keys layers\.1\.weight"):
         Net.load_from_checkpoint(file, depth=1, strict=False)
 
@@ -504,9 +506,10 @@ def test_objects_of_another_process(tmp_path: Path, other_process: Any) -> None:
     required = save(tmp_path / "b.ckpt", NeedsLoss(MyLoss(2.0)))
     assert NeedsLoss.load_from_checkpoint(required).hparams.loss.weight == 2.0
     other_process()
-    with pytest.warns(FulmenWarning, match=r"stored value of 'loss' was not unpickled.*MyLoss.*FULMEN-W056"):
+    with pytest.warns(FulmenWarning, match=r"stored value of 'loss' was not unpickled.*MyLoss.*W056") as caught:
         loaded = Typed.load_from_checkpoint(optional)
     assert loaded.hparams.loss is None
+    assert caught[0].filename == __file__
     with pytest.raises(UnsafeCheckpointError, match=r"hyper_parameters\.loss: .*MyLoss"):
         NeedsLoss.load_from_checkpoint(required)
     assert NeedsLoss.load_from_checkpoint(required, loss="given").hparams.loss == "given"
