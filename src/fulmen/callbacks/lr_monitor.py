@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+
 from fulmen.callbacks.callback import Callback
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException, suggest, warn
 
@@ -103,7 +105,7 @@ class LearningRateMonitor(Callback):
                 self._read(optimizer, names, stats)
         if not stats:
             return
-        trainer.add_callback_metrics(stats)
+        trainer.add_callback_metrics({name: torch.tensor(value) for name, value in stats.items()})
         # The batches of one accumulation window are one step; the same row is not written again for each of them.
         if self._written != (step, stats):
             self._written = (step, stats)
