@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from fulmen.callbacks.checkpoint_names import normal
+from fulmen.engine.storage.filesystem import join
+from fulmen.engine.storage.manifest import read_manifest
 
 
 class RunFiles:
@@ -125,4 +127,5 @@ def link_newest(target: str, link: str) -> None:
 
 def files_of_run(folder: str, run_id: str) -> list[str]:
     """Return the files in a folder that the folder's manifest says a run has written."""
-    return []
+    entries = read_manifest(folder)
+    return [join(folder, name) for name, entry in sorted(entries.items()) if entry.get("run_id") == run_id]

@@ -90,7 +90,7 @@ def _warn_misspelt(name: str, template: str, metrics: Mapping[str, Any]) -> None
     hint = suggest(name, metrics)
     if hint:
         warn(
-            "W071",
+            "W111",
             f"ModelCheckpoint(filename={template!r}): no value named {name!r} was logged; its place shows 0.{hint}",
             key=f"{template}/{name}",
             stacklevel=3,

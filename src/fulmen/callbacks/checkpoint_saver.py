@@ -122,7 +122,7 @@ class CheckpointSaver(Checkpoint):
         # Without the traceback: its frames would keep the whole checkpoint in memory.
         self.save_errors.append(error.with_traceback(None))
         warn(
-            "W072",
+            "W112",
             f"ModelCheckpoint could not write {path!r}: {type(error).__name__}: {error}. Earlier checkpoints are kept,"
             " training goes on, and the error is raised when fit ends. Is the disk full, or the folder read-only?",
             key=str(self.dirpath),
@@ -138,7 +138,7 @@ class CheckpointSaver(Checkpoint):
             message = missing_monitor("ModelCheckpoint", self.monitor, monitor_candidates)
             if self._watch.validated:
                 raise MissingMonitorError(message)
-            warn("W073", f"{message} No checkpoint is saved until it is there.", key=self.monitor)
+            warn("W113", f"{message} No checkpoint is saved until it is there.", key=self.monitor)
         self._save_monitor_checkpoint(trainer, monitor_candidates)
 
     def _save_monitor_checkpoint(self, trainer: Trainer, monitor_candidates: dict[str, Tensor]) -> None:
@@ -289,7 +289,7 @@ class CheckpointSaver(Checkpoint):
         except OSError as error:
             self._files.doom(path)
             warn(
-                "W074",
+                "W114",
                 f"ModelCheckpoint could not delete {path!r} ({error}); it is tried again after the next save.",
                 key=path,
             )

@@ -206,7 +206,7 @@ class EarlyStopping(Callback):
         if self.strict:
             raise MissingMonitorError(message)
         if self.verbose:
-            warn("W075", message, key=self.monitor, category=RuntimeWarning)
+            warn("W115", message, key=self.monitor, category=RuntimeWarning)
         return False
 
     def _run_early_stopping_check(self, trainer: Trainer) -> None:

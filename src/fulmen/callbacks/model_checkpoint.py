@@ -295,7 +295,7 @@ class ModelCheckpoint(CheckpointSaver):
         else:
             self._loaded["run_id"] = ""
             warn(
-                "W070",
+                "W110",
                 f"ModelCheckpoint: the folder was {former!r} and is {self.dirpath!r} now. Of the former state only"
                 " `best_model_path` is kept; files in the former folder are left alone.",
                 key=f"{former} -> {self.dirpath}",

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from fulmen.engine.runtime.policy import Policy
+from fulmen.engine.storage import manifest
 from fulmen.engine.storage.filesystem import remove
 
 
@@ -70,6 +71,7 @@ class FakeTrainer:
         self.accumulate_grad_batches = 1
         self.module = SimpleNamespace(automatic_optimization=True)
         self.full = False
+        self.manifest = False
         self.saved: list[str] = []
         self.weights_only: list[Any] = []
         self.states: dict[str, dict[str, Any]] = {}
@@ -92,7 +94,12 @@ class FakeTrainer:
             os.makedirs(os.path.dirname(filepath) or ".", exist_ok=True)
             temporary = f"{filepath}.part"
             Path(temporary).write_text(json.dumps({"step": self.global_step, "epoch": self.current_epoch}))
-            os.replace(temporary, filepath)
+            if self.manifest:
+                folder, name = os.path.split(filepath)
+                entry = manifest.new_entry("", 0, {"run_id": self.run_id})
+                manifest.publish(folder, name, entry, lambda: os.replace(temporary, filepath))
+            else:
+                os.replace(temporary, filepath)
         self.saved.append(filepath)
         self.weights_only.append(weights_only)
         self.states[filepath] = states

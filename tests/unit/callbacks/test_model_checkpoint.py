@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.callbacks.checkpoint_fakes import FakeTrainer, files, step_of
 
@@ -348,6 +348,7 @@ def test_nan_is_never_best(tmp_path: Path, mode: str, worst: float) -> None:
     assert files(tmp_path) == ["epoch=1.ckpt", "epoch=3.ckpt"]
 
 
+@settings(max_examples=60)
 @given(
     scores=st.lists(st.sampled_from([0.0, 1.0, 2.0, 3.0, float("nan"), float("inf")]), min_size=1, max_size=12),
     k=st.integers(-1, 3),
@@ -742,6 +743,7 @@ def test_a_full_disk_leaves_the_old_file_and_training_goes_on(tmp_path: Path, mo
     trainer.epoch(v=1.0)
     assert files(tmp_path) == ["epoch=0.ckpt", "last.ckpt"]
     assert {name: value for name, value in callback.state_dict().items() if name != "fulmen"} == known
+    assert callback.written_files == {str(tmp_path.resolve() / name) for name in ("epoch=0.ckpt", "last.ckpt")}
     assert [type(error) for error in callback.save_errors] == [OSError] * 4
     assert all(error.__traceback__ is None for error in callback.save_errors)
     trainer.full = False
@@ -941,6 +943,35 @@ def test_the_resumed_step_is_not_saved_again(tmp_path: Path) -> None:
     trainer.fire("on_train_batch_end", {}, None, 1)  # inside the next accumulation window: no step yet
     assert trainer.saved == []
     assert again.written_files == frozenset(former.saved)
+
+
+def test_a_resumed_run_uses_the_names_of_its_lost_future_again(tmp_path: Path) -> None:
+    def two() -> list[ModelCheckpoint]:
+        # Both give the same names, so that one of them counts versions.
+        return [
+            ModelCheckpoint(dirpath=tmp_path, filename="{epoch}", save_top_k=-1),
+            ModelCheckpoint(dirpath=tmp_path, filename="{epoch}", save_top_k=-1, monitor="v"),
+        ]
+
+    former = FakeTrainer(*two(), manifest=True).start()
+    for value in (3.0, 2.0, 1.0):
+        former.epoch(v=value)
+    (tmp_path / "epoch=3.ckpt").write_text("another run's")
+    before = files(tmp_path)
+    assert before == [
+        "epoch=0-v1.ckpt", "epoch=0.ckpt", "epoch=1-v1.ckpt", "epoch=1.ckpt", "epoch=2-v1.ckpt", "epoch=2.ckpt",
+        "epoch=3.ckpt",
+    ]  # fmt: skip
+    callbacks = two()
+    trainer = FakeTrainer(*callbacks, manifest=True, global_step=1, current_epoch=1)
+    trainer.start(former.states[str(tmp_path.resolve() / "epoch=0-v1.ckpt")])
+    trainer.epoch(v=2.0)
+    trainer.epoch(v=1.0)
+    assert files(tmp_path) == before
+    assert len(trainer.saved) == 4 and not callbacks[0].written_files & callbacks[1].written_files
+    trainer.epoch(v=1.0)
+    assert (tmp_path / "epoch=3.ckpt").read_text() == "another run's"
+    assert [path.rpartition("/")[2] for path in trainer.saved[4:]] == ["epoch=3-v1.ckpt", "epoch=3-v2.ckpt"]
 
 
 def test_one_callback_in_two_runs_owns_the_files_of_the_second(tmp_path: Path) -> None:
