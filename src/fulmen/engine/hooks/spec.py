@@ -43,6 +43,7 @@ class HookSpec:
         log: Rule for `self.log` inside, `None` if logging there is an error.
         rebuild: The hook table is looked up anew before it fires (users patch and append up to there).
         decides: Callbacks that decide on monitored values run after the module in it (`Policy.monitors_last`).
+        decides_always: The same whatever the policy says, as Lightning does.
     """
 
     name: str
@@ -52,15 +53,17 @@ class HookSpec:
     log: LogRule | None = None
     rebuild: bool = False
     decides: bool = False
+    decides_always: bool = False
 
 
 def _stage(stage: str, batch: LogRule | None, epoch: LogRule | None, *, decides: bool = False) -> list[HookSpec]:
+    train = stage == "train"
     return [
         HookSpec(f"on_{stage}_start", log=epoch, rebuild=True),
         HookSpec(f"on_{stage}_epoch_start", log=epoch, rebuild=True),
         HookSpec(f"on_{stage}_batch_start", log=batch),
         HookSpec(f"on_{stage}_batch_end", log=batch),
-        HookSpec(f"on_{stage}_epoch_end", log=epoch, decides=stage == "train"),
+        HookSpec(f"on_{stage}_epoch_end", log=epoch, decides=train, decides_always=train),
         HookSpec(f"on_{stage}_end", decides=decides),
     ]
 
@@ -177,6 +180,14 @@ class StageNames:
 VALIDATION = StageNames.of("validation", "val", back_to_train=True)
 TEST = StageNames.of("test", "test", back_to_train=True)
 PREDICT = StageNames.of("predict", "predict", back_to_train=False)
+FIT_START = "on_fit_start"
+FIT_END = "on_fit_end"
+SANITY_START = "on_sanity_check_start"
+SANITY_END = "on_sanity_check_end"
+TRAIN_START = "on_train_start"
+TRAIN_END = "on_train_end"
+TRAIN_EPOCH_START = "on_train_epoch_start"
+TRAIN_EPOCH_END = "on_train_epoch_end"
 TRAIN_LOADER = "train_dataloader"
 SETUP = "setup"
 TEARDOWN = "teardown"

@@ -8,11 +8,10 @@ instance attribute; `stale()` compares one integer and two lengths.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import partial
 from typing import Any
 
 from fulmen.callbacks.callback import Callback
-from fulmen.engine.hooks import spec as specs
 from fulmen.engine.hooks.running import Cursor
 from fulmen.engine.hooks.spec import SLOT_NAMES, SPECS, HookSpec
 
@@ -59,11 +58,6 @@ for _name in (
     setattr(CallbackList, _name, _counting(_name))
 
 
-@lru_cache(maxsize=4096)
-def _class_overrides(cls: type, base: type, name: str) -> bool:
-    return getattr(cls, name, None) is not getattr(base, name, None)
-
-
 def overrides(obj: Any, name: str, base: type) -> bool:
     """Whether `obj` has its own version of method `name`, on its class or on the instance."""
     if name in getattr(obj, "__dict__", ()):
@@ -106,20 +100,6 @@ class Slot:
         # Not restored on an exception on purpose: the note on it names the hook that was running.
         cursor.hook = outer
         return result
-
-
-class _Bound:
-    """A callback's hook with trainer and module in front of the loop's arguments."""
-
-    __slots__ = ("function", "module", "trainer")
-
-    def __init__(self, function: Callable[..., Any], trainer: Any, module: Any) -> None:
-        self.function = function
-        self.trainer = trainer
-        self.module = module
-
-    def __call__(self, *args: Any) -> Any:
-        return self.function(self.trainer, self.module, *args)
 
 
 class HookTable:
@@ -195,10 +175,10 @@ class HookTable:
     def _slot(self, spec: HookSpec, callbacks: Sequence[Any]) -> Any:
         before: list[Callable[..., Any]] = []
         after: list[Callable[..., Any]] = []
-        last = spec.decides and (self.monitors_last or spec.name == SLOT_TRAIN_EPOCH_END)
+        last = spec.decides and (self.monitors_last or spec.decides_always)
         for callback in callbacks:
             if overrides(callback, spec.name, Callback):
-                bound = _Bound(getattr(callback, spec.name), self.trainer, self.module)
+                bound = partial(getattr(callback, spec.name), self.trainer, self.module)
                 (after if last and getattr(callback, "decides_last", False) else before).append(bound)
         own = self.own(spec.name) if spec.module else None
         if not before and not after and own is None:
@@ -227,6 +207,3 @@ class HookTable:
         result = getattr(self.module, name)(*args, **kwargs)
         cursor.hook = outer
         return result
-
-
-SLOT_TRAIN_EPOCH_END = next(n for n in specs.SLOT_NAMES if n.startswith("on_train_epoch_e"))

@@ -56,6 +56,12 @@ class Policy:
         "a `None` loss contributes nothing to its window; a window without any loss does not step",
         "28",
     )
+    keep_integers: bool = _switch(
+        "numbers",
+        "logged Python integers become float32, exact only up to 2**24",
+        "logged Python integers stay exact (int64)",
+        "45",
+    )
     cpu_fp16_is_fp16: bool = _switch(
         "numbers",
         '`precision="16-mixed"` on CPU becomes `bf16-mixed`',
@@ -91,6 +97,12 @@ class Policy:
         "`last.ckpt` is written only when a top-k checkpoint is",
         "`last.ckpt` is the newest state at every occasion to save",
         "9",
+    )
+    ends_with_data: bool = _switch(
+        "flow",
+        "an `IterableDataset` that gives fewer batches than its `len` says ends the epoch without validation",
+        "the epoch ends, and validates, when the data ends",
+        "17",
     )
     run_record: bool = _switch(
         "flow",

@@ -1,0 +1,162 @@
+"""Validation and test: every batch through the step, logged values reduced per loader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import torch
+
+from fulmen.data.plan import LoaderPlan
+from fulmen.data.sources import set_epoch
+from fulmen.engine.hooks.spec import SPECS, StageNames
+from fulmen.engine.loops.modes import ModeKeeper
+from fulmen.engine.loops.session import Session
+from fulmen.engine.loops.signatures import check_step, step_takes
+from fulmen.engine.results.store import to_numbers
+
+
+@contextmanager
+def no_gradients(*, inference: bool) -> Iterator[None]:
+    """Evaluation's context: `torch.inference_mode` or `torch.no_grad`."""
+    with torch.inference_mode() if inference else torch.no_grad():
+        yield
+
+
+class EvaluationLoop:
+    """Runs one evaluation stage.
+
+    Args:
+        session: The run.
+        names: The stage's hooks.
+        stage: What the cursor shows (`"validate"` or `"test"`).
+    """
+
+    def __init__(self, session: Session, names: StageNames, stage: str) -> None:
+        self.session = session
+        self.names = names
+        self.stage = stage
+        self.last_reload = -1
+        self.num_batches: list[int | float] = []
+        self.run_index = 0
+
+    def plans(self) -> list[LoaderPlan]:
+        """Loader plans of the stage, made anew when their time has come."""
+        session = self.session
+        every, epoch = session.control.reload_every, session.progress.epoch
+        reload = bool(every) and self.last_reload >= 0 and epoch - self.last_reload >= every
+        plans = session.loaders.evaluation(self.names, reload=reload)
+        if reload or self.last_reload < 0:
+            self.last_reload = epoch
+        self.num_batches = [plan.num_batches for plan in plans]
+        return plans
+
+    def run(self, most: int | float | None = None) -> list[dict[str, float]]:
+        """Run the stage.
+
+        Args:
+            most: Upper limit of batches per loader (sanity check).
+
+        Returns:
+            One dict of logged values per loader.
+        """
+        session = self.session
+        cursor, results = session.cursor, session.eval_results
+        outer = (cursor.stage, cursor.results, cursor.batch, cursor.batch_idx, cursor.dataloader_idx)
+        cursor.stage = cursor.stage if most is not None else self.stage
+        cursor.results = results
+        try:
+            with no_gradients(inference=session.inference_mode):
+                plans = self.plans()
+                limits = [n if most is None else min(n, most) for n in self.num_batches]
+                return self._evaluate(plans, limits) if sum(limits) else []
+        finally:
+            cursor.stage, cursor.results, cursor.batch, cursor.batch_idx, cursor.dataloader_idx = outer
+
+    def _evaluate(self, plans: list[LoaderPlan], limits: list[int | float]) -> list[dict[str, float]]:
+        session, names = self.session, self.names
+        hooks, results, hub = session.hooks, session.eval_results, session.hub
+        check_step(getattr(session.module, names.step), type(session.module).__name__, names.step, loaders=len(plans))
+        first = self._start(plans[0], limits[0])
+        modes = ModeKeeper(session.module)
+        hooks.call_module(names.model_eval)
+        hooks.fire(names.start)
+        hooks.fire(names.epoch_start)
+        outputs = []
+        for index, plan in enumerate(plans):
+            results.dataloader_idx = index if len(plans) > 1 else None
+            run = first if index == 0 else self._start(plan, limits[index])
+            self._loader(run, index, several=len(plans) > 1)
+            results.on_step = False
+            outputs.append(dict(hub.keep().log) if session.cursor.stage != "sanity_check" else {})
+        results.dataloader_idx = None
+        hooks.fire(names.epoch_end)
+        overall = dict(hub.keep().log)
+        if session.cursor.stage != "sanity_check":
+            self._write(outputs, overall)
+        hooks.fire(names.end)
+        results.reset()
+        if names.model_train is not None and hooks.own(names.model_train) is not None:
+            hooks.call_module(names.model_train)
+        else:
+            modes.restore(session.module)
+        return [to_numbers({**output, **overall}) for output in outputs]
+
+    def _start(self, plan: LoaderPlan, limit: int | float) -> Iterator[Any]:
+        set_epoch(plan.loader, self.session.progress.epoch)
+        run = plan.start()
+        return islice(run, int(limit)) if limit < plan.num_batches else run
+
+    def _write(self, outputs: list[dict[str, Any]], overall: dict[str, Any]) -> None:
+        session = self.session
+        values: dict[str, Any] = {}
+        for output in outputs:
+            values.update(output)
+        values.update(overall)
+        progress = session.progress
+        session.hub.write(values, step=None, epoch=progress.epoch, default_step=progress.stepped_batches)
+
+    def _loader(self, run: Iterator[Any], index: int, *, several: bool) -> None:
+        """All batches of one loader."""
+        session, names, cursor = self.session, self.names, self.session.cursor
+        hooks, results, control = session.hooks, session.eval_results, session.control
+        transfer = session.loaders.transfer()
+        step, arity = self._bound()
+        context = None if session.runtime.precision.plain else session.runtime.precision.context
+        spec = SPECS[names.step]
+        cursor.dataloader_idx = index if several else None
+        for batch_idx, batch in enumerate(run):
+            if hooks.stale():
+                hooks.build()
+                transfer = session.loaders.transfer()
+                step, arity = self._bound()
+            batch = transfer(batch, index)
+            cursor.batch, cursor.batch_idx = batch, batch_idx
+            results.start_batch(index if several else None)
+            extra: tuple[Any, ...] = (index,) if several else ()
+            if (slot := getattr(hooks, names.batch_start)) is not None:
+                slot(batch, batch_idx, *extra)
+            cursor.hook = spec
+            args = (batch, batch_idx, *extra)[:arity]
+            if context is None:
+                output = step(*args)
+            else:
+                with context():
+                    output = step(*args)
+            cursor.hook = None
+            if (slot := getattr(hooks, names.batch_end)) is not None:
+                slot(output, batch, batch_idx, *extra)
+            if results.logs_steps and cursor.stage != "sanity_check":
+                view = session.hub.keep()
+                session.hub.write(view.log, step=batch_idx, epoch=session.progress.epoch, default_step=batch_idx)
+            if control.interrupt is not None:
+                raise control.interrupt
+        cursor.batch = None
+
+    def _bound(self) -> tuple[Callable[..., Any], int]:
+        session, name = self.session, self.names.step
+        method = getattr(session.module, name)
+        arity = 3 if step_takes(method, "dataloader_idx", 3) else 2 if step_takes(method, "batch_idx", 2) else 1
+        return session.runtime.strategy.bind(session.module, name), arity

@@ -1,0 +1,133 @@
+"""Which loaders a run has, where they come from, and how their batches get to the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fulmen.core.datahooks import DataHooks
+from fulmen.core.module import LightningModule
+from fulmen.data.plan import LoaderPlan
+from fulmen.data.sources import Stage, loader_plans
+from fulmen.data.transfer import BatchTransfer
+from fulmen.engine.hooks.spec import PREDICT, TEST, TRAIN_LOADER, TRANSFER, VALIDATION, StageNames
+from fulmen.engine.hooks.table import overrides
+from fulmen.engine.loops.control import RunControl
+from fulmen.errors import DataError
+
+_STAGES: dict[str, Stage] = {VALIDATION.loader: "val", TEST.loader: "test", PREDICT.loader: "predict"}
+_ARGUMENTS = {
+    TRAIN_LOADER: "train_dataloaders",
+    VALIDATION.loader: "val_dataloaders",
+    TEST.loader: "dataloaders",
+    PREDICT.loader: "dataloaders",
+}
+
+
+class Loaders:
+    """Loader plans of a run, made on first use.
+
+    Args:
+        module: The user's module.
+        datamodule: The data module, or `None`.
+        given: Loaders passed to `fit` and so on, by hook name; they win over hooks.
+        control: Limits.
+        device: Where batches go.
+        convert_input: Precision's conversion of a batch, `None` for none.
+        bind_transfer: The strategy's way around the transfer of a batch.
+        by_count: Believe the length that loaders tell.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        datamodule: Any,
+        given: dict[str, Any],
+        control: RunControl,
+        device: Any,
+        convert_input: Callable[[Any], Any] | None,
+        bind_transfer: Callable[[Callable[..., Any]], Callable[..., Any]],
+        by_count: bool = False,
+    ) -> None:
+        self.module = module
+        self.datamodule = datamodule
+        self.given = {name: value for name, value in given.items() if value is not None}
+        self.control = control
+        self.device = device
+        self.convert_input = convert_input
+        self.bind_transfer = bind_transfer
+        self.by_count = by_count
+        self.train_plan: LoaderPlan | None = None
+        self.eval_plans: dict[str, list[LoaderPlan]] = {}
+        self.values: dict[str, Any] = {}
+
+    def source(self, name: str) -> tuple[Any, str] | None:
+        """Who gives the loader of hook `name`, and its description; `None` if nobody does."""
+        if name in self.given:
+            return self.given[name], f"the argument `{_ARGUMENTS[name]}`"
+        owner = self.datamodule if self.datamodule is not None else self.module
+        base = DataHooks if self.datamodule is not None else LightningModule
+        if owner is not None and overrides(owner, name, base):
+            return getattr(owner, name), f"{type(owner).__name__}.{name}"
+        return None
+
+    def has(self, name: str) -> bool:
+        """Whether there is a loader for hook `name`."""
+        return self.source(name) is not None
+
+    def _request(self, name: str, stage: Stage, limit: Any) -> list[LoaderPlan]:
+        found = self.source(name)
+        if found is None:
+            raise DataError(missing_loader(name, type(self.module).__name__))
+        value, owner = found
+        if name not in self.given:
+            value = value()
+        self.values[name] = value
+        return loader_plans(value, stage=stage, limit=limit, owner_name=owner, by_count=self.by_count)
+
+    def train(self, *, reload: bool = False) -> LoaderPlan:
+        """The plan of the training loader.
+
+        Args:
+            reload: Ask the hook again.
+        """
+        if self.train_plan is None or reload:
+            plans = self._request(TRAIN_LOADER, "train", self.control.limits.train)
+            self.train_plan = plans[0]
+        return self.train_plan
+
+    def evaluation(self, names: StageNames, *, reload: bool = False) -> list[LoaderPlan]:
+        """The plans of an evaluation stage.
+
+        Args:
+            names: The stage's hooks.
+            reload: Ask the hook again.
+        """
+        plans = self.eval_plans.get(names.loader)
+        if plans is None or reload:
+            stage = _STAGES[names.loader]
+            plans = self._request(names.loader, stage, getattr(self.control.limits, stage))
+            self.eval_plans[names.loader] = plans
+        return plans
+
+    def transfer(self) -> Callable[[Any, int], Any]:
+        """What moves a batch to the device, with the hooks that are overridden now."""
+        before, move, after = (self._transfer_hook(name) for name in TRANSFER)
+        transfer = BatchTransfer(before, move, after, device=self.device, convert_input=self.convert_input)
+        return self.bind_transfer(transfer)
+
+    def _transfer_hook(self, name: str) -> Callable[..., Any] | None:
+        if self.datamodule is not None and overrides(self.datamodule, name, DataHooks):
+            return getattr(self.datamodule, name)  # type: ignore[no-any-return]  # user's method
+        if overrides(self.module, name, LightningModule):
+            return getattr(self.module, name)  # type: ignore[no-any-return]  # user's method
+        return None
+
+
+def missing_loader(name: str, module: str) -> str:
+    """The error text for a loader that nobody gives."""
+    argument = _ARGUMENTS[name]
+    return (
+        f"There is no `{name}`. Give one in one of three ways: pass `{argument}=` to the Trainer's method, pass a "
+        f"LightningDataModule that defines `{name}`, or define `{name}` on {module}."
+    )

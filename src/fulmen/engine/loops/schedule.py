@@ -1,0 +1,125 @@
+"""When a fit validates, stops and moves its schedulers: plain functions of control and progress."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fulmen.core.optim_config import LRSchedulerConfig
+from fulmen.engine.hooks.spec import LR_SCHEDULER_STEP
+from fulmen.engine.loops.control import Progress, RunControl
+from fulmen.engine.loops.session import Session
+from fulmen.errors import ArgumentValueError, MisconfigurationException, warn
+
+
+def can_stop(control: RunControl, progress: Progress) -> bool:
+    """Whether `min_epochs` and `min_steps` are met."""
+    epochs = not control.min_epochs or progress.epoch >= control.min_epochs
+    return epochs and (not control.min_steps or progress.global_step >= control.min_steps)
+
+
+def steps_done(control: RunControl, progress: Progress) -> bool:
+    """Whether `max_steps` is reached."""
+    return control.max_steps != -1 and progress.global_step >= control.max_steps
+
+
+def why_done(control: RunControl, progress: Progress, num_batches: int | float) -> str | None:
+    """Why a fit has no further epoch to run; `None` if it has one."""
+    if num_batches == 0:
+        return "there are no training batches"
+    if steps_done(control, progress):
+        return f"max_steps={control.max_steps} reached"
+    if control.max_epochs is not None and control.max_epochs != -1 and progress.epoch >= control.max_epochs:
+        return f"max_epochs={control.max_epochs} reached"
+    if control.should_stop and can_stop(control, progress):
+        return control.stop_reason or "trainer.should_stop was set"
+    return None
+
+
+def epoch_validates(control: RunControl, progress: Progress) -> bool:
+    """Whether the running epoch validates at all."""
+    every = control.val_every_epochs
+    return every is None or (progress.epoch + 1) % every == 0
+
+
+def validation_due(control: RunControl, progress: Progress, *, is_last: bool) -> bool:
+    """Whether to validate after the batch that was just trained on."""
+    if not epoch_validates(control, progress):
+        return False
+    endless = control.val_batch == float("inf")
+    if is_last and endless:
+        return True
+    if control.should_stop and can_stop(control, progress):
+        return True
+    if endless:
+        limit = control.limits.train
+        return isinstance(limit, int) and not isinstance(limit, bool) and progress.batches % max(limit, 1) == 0
+    batches = progress.total_batches if control.val_every_epochs is None else progress.batches
+    return batches % control.val_batch == 0
+
+
+def set_val_batch(control: RunControl, num_batches: int | float) -> None:
+    """Turn `val_check_interval` into a number of batches, now that the train loader is known.
+
+    Raises:
+        ArgumentValueError: If it cannot be done.
+    """
+    interval = control.val_interval
+    if isinstance(interval, int):
+        control.val_batch = interval
+        if interval > num_batches and control.val_every_epochs is not None and control.limits.val != 0:
+            raise ArgumentValueError(
+                f"Trainer(val_check_interval={interval}) is more than the {num_batches} training batches of an epoch, "
+                "so that validation would never run. Lower it, set limit_val_batches=0 to switch validation off, or "
+                "check_val_every_n_epoch=None to count batches over epochs."
+            )
+    elif num_batches == float("inf"):
+        if interval != 1.0:
+            raise MisconfigurationException(
+                f"Trainer(val_check_interval={interval}) is a fraction of an epoch, but the length of the training "
+                "loader is not known; give an int (batches) or 1.0."
+            )
+        control.val_batch = float("inf")
+    else:
+        control.val_batch = max(1, int(num_batches * interval))
+
+
+def step_schedulers(session: Session, interval: str, *, plateau: bool) -> None:
+    """Step the schedulers of one interval.
+
+    Args:
+        session: The run.
+        interval: `"step"` or `"epoch"`.
+        plateau: Those that watch a value (after validation), or the others (before it).
+
+    Raises:
+        MisconfigurationException: If a watched value is missing and the scheduler is strict.
+    """
+    progress = session.progress
+    for config in session.control.schedulers:
+        if config.reduce_on_plateau is not plateau or config.interval != interval:
+            continue
+        count = progress.batches if interval == "step" else progress.epoch + 1
+        if count % config.frequency:
+            continue
+        value = _monitored(session, config) if plateau else None
+        if plateau and value is None:
+            continue
+        cursor = session.cursor
+        outer, cursor.hook = cursor.hook, LR_SCHEDULER_STEP
+        session.module.lr_scheduler_step(config.scheduler, value)
+        cursor.hook = outer
+
+
+def _monitored(session: Session, config: LRSchedulerConfig) -> Any:
+    assert config.monitor is not None
+    metrics = session.hub.callback_metrics
+    value = metrics.get(config.monitor)
+    if value is None:
+        what = f"{type(config.scheduler).__name__} watches {config.monitor!r}, which was not logged"
+        if config.strict:
+            raise MisconfigurationException(
+                f"{what}. Logged so far: {sorted(metrics)}. Log it with `self.log({config.monitor!r}, ...)`, or set "
+                "'monitor' of the lr_scheduler dict to one of these."
+            )
+        warn("W601", f"{what}; the rate stays as it is.", key=config.monitor)
+    return value

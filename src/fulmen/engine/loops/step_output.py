@@ -1,0 +1,97 @@
+"""What a training step may return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from fulmen.errors import StepOutputError
+
+
+def loss_of(output: Any, module: Any, *, needs_grad: bool) -> Tensor | None:
+    """Find the loss in what `training_step` returned (automatic optimization).
+
+    Args:
+        output: Tensor, mapping with `"loss"`, or `None`.
+        module: The module, for errors.
+        needs_grad: Whether a loss without gradient is an error (not if the module overrides `backward`).
+
+    Returns:
+        The loss, or `None` to skip the update.
+
+    Raises:
+        StepOutputError: For anything else.
+    """
+    where = f"{type(module).__name__}.training_step"
+    loss = output
+    if output is None:
+        return None
+    if isinstance(output, Mapping):
+        if "loss" not in output:
+            raise StepOutputError(
+                f"{where} returned a dict without 'loss' (keys: {sorted(map(str, output))}). Put the loss under "
+                "'loss', or set `self.automatic_optimization = False` in `__init__` to step the optimizer yourself."
+            )
+        loss = output["loss"]
+        if loss is None:
+            return None
+    if not isinstance(loss, Tensor):
+        place = "under 'loss' " if loss is not output else ""
+        hint = (
+            " An `.item()` or `float()` cuts the graph; return the tensor itself."
+            if isinstance(loss, (int, float))
+            else ""
+        )
+        raise StepOutputError(
+            f"{where} returned {_show(loss)} {place}where a loss tensor is needed. Return a scalar tensor, a dict with "
+            f"'loss', or None to skip the update.{hint}"
+        )
+    if loss.dim() and loss.numel() != 1:
+        raise StepOutputError(
+            f"{where} returned a loss of shape {tuple(loss.shape)}; it must be one number. Reduce it, for example with "
+            "`.mean()`."
+        )
+    if needs_grad and not loss.requires_grad:
+        raise StepOutputError(
+            f"{where} returned a loss that needs no gradient ({_show(loss)}). Likely causes: `.item()`, `.detach()` or "
+            "`torch.no_grad()` on the way to it, or all parameters are frozen."
+        )
+    return loss
+
+
+def batch_outputs(output: Any, loss: Tensor | None) -> dict[str, Any]:
+    """What `on_train_batch_end` gets: the detached loss and the step's other keys; `{}` for a skipped step."""
+    if loss is None:
+        return {}
+    outputs: dict[str, Any] = {"loss": loss.detach()}
+    if isinstance(output, Mapping):
+        outputs.update((key, value) for key, value in output.items() if key != "loss")
+    return outputs
+
+
+def manual_outputs(output: Any, module: Any) -> dict[str, Any]:
+    """What `on_train_batch_end` gets in manual optimization.
+
+    Raises:
+        StepOutputError: If the step returned neither a tensor, a mapping nor `None`.
+    """
+    if output is None:
+        return {}
+    if isinstance(output, Mapping):
+        outputs = dict(output)
+        if isinstance(outputs.get("loss"), Tensor):
+            outputs["loss"] = outputs["loss"].detach()
+        return outputs
+    if isinstance(output, Tensor):
+        return {"loss": output.detach()}
+    raise StepOutputError(
+        f"{type(module).__name__}.training_step returned {_show(output)} in manual optimization; return a tensor, a "
+        "dict or None."
+    )
+
+
+def _show(value: Any) -> str:
+    text = repr(value).replace("\n", " ")
+    return f"{type(value).__name__} {text[:57] + '...' if len(text) > 60 else text}"

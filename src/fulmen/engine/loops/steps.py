@@ -1,0 +1,393 @@
+"""One training batch: training step, backward, optimizer step, in the order of Lightning's hooks.
+
+Reads like the loop you would write by hand: `AutomaticStep.closure` is the line that calls your `training_step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from fulmen.core.module import LightningModule
+from fulmen.core.optimizer import LightningOptimizer
+from fulmen.engine.hooks.running import Cursor
+from fulmen.engine.hooks.spec import (
+    BACKWARD,
+    CONFIGURE_GRADIENT_CLIPPING,
+    OPTIMIZER_STEP,
+    OPTIMIZER_ZERO_GRAD,
+    TRAINING_STEP,
+)
+from fulmen.engine.hooks.table import HookTable, overrides
+from fulmen.engine.loops.control import Progress, RunControl
+from fulmen.engine.loops.signatures import step_takes
+from fulmen.engine.loops.step_output import batch_outputs, loss_of, manual_outputs
+from fulmen.engine.precision.closure import FunctionClosure
+from fulmen.errors import MisconfigurationException
+
+if TYPE_CHECKING:
+    from fulmen.engine.runtime.policy import Policy
+    from fulmen.engine.runtime.runtime import Runtime
+
+
+class StepRoom:
+    """What automatic and manual optimization share: hooks before a step, clipping, counting, toggling.
+
+    Args:
+        module: The user's module.
+        runtime: Strategy and precision.
+        cursor: Where the run is.
+        progress: Counters.
+        control: What may change.
+        policy: Differences from Lightning.
+    """
+
+    def __init__(
+        self, module: Any, runtime: Runtime, cursor: Cursor, progress: Progress, control: RunControl, policy: Policy
+    ) -> None:
+        self.module = module
+        self.strategy = runtime.strategy
+        self.precision = runtime.precision
+        self.cursor = cursor
+        self.progress = progress
+        self.control = control
+        self.policy = policy
+        self.plain = runtime.plain_steps
+        self.plain_backward = runtime.plain_backward
+        self.context: Callable[[], AbstractContextManager[Any]] | None = (
+            None if runtime.precision.plain else runtime.precision.context
+        )
+        self.lightning_optimizers: list[LightningOptimizer] = []
+        self.closure: Callable[[], Any] = self.run_closure
+        self.finish: LightningOptimizer | None = None
+        self.stepped = False
+        self.hooks: HookTable
+
+    automatic = True
+
+    def connect(self, hooks: HookTable) -> None:
+        """Take the hook table; what is called per batch is looked up at each build of it."""
+        self.hooks = hooks
+        hooks.listen(self.bind)
+        self.bind()
+
+    def take_optimizers(self) -> None:
+        """Wrap the run's optimizers."""
+        self.lightning_optimizers = [LightningOptimizer(o, self) for o in self.control.optimizers]
+
+    def bind(self) -> None:
+        """Look up the step (patched ones too) and which arguments it takes."""
+        self.step_function = self.strategy.bind(self.module, TRAINING_STEP.name)
+        self.with_index = step_takes(getattr(self.module, TRAINING_STEP.name), "batch_idx", 2)
+        self.own_backward = self.hooks.own(BACKWARD.name)
+
+    def run_closure(self) -> Any:
+        """The closure of automatic optimization; manual optimization has none."""
+        raise MisconfigurationException("There is no automatic closure in manual optimization.")
+
+    def reset(self) -> None:
+        """Drop what belongs to the last batch."""
+
+    # --- optimizer steps ---------------------------------------------------------------------------------------
+
+    def step(self, optimizer: LightningOptimizer, closure: Callable[[], Any] | None, kwargs: dict[str, Any]) -> Any:
+        """Step through precision, with `on_before_optimizer_step` and clipping before the update."""
+        split = FunctionClosure(
+            closure if closure is not None else _nothing,
+            partial(self.before_step, optimizer),
+            manual=not self.module.automatic_optimization or closure is None,
+        )
+        result = self.strategy.step(optimizer.optimizer, split, **kwargs)
+        if self.precision.stepped or not self.policy.skip_scheduler_on_overflow:
+            self.after_step(optimizer)
+        return result
+
+    def after_step(self, optimizer: LightningOptimizer) -> None:
+        """Count a step that was taken."""
+        self.stepped = True
+        progress = self.progress
+        progress.optimizer_steps += 1
+        if not self.policy.count_batches:
+            progress.global_step += 1
+
+    def before_step(self, optimizer: LightningOptimizer) -> None:
+        """Gradients are final: fire the hook, then clip (automatic optimization)."""
+        hook = self.hooks.on_before_optimizer_step
+        if hook is not None:
+            hook(optimizer.optimizer)
+
+    # --- what modules call -------------------------------------------------------------------------------------
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """Backward with its hooks; `loss` is scaled already."""
+        hooks = self.hooks
+        if hooks.on_before_backward is not None:
+            hooks.on_before_backward(loss)
+        if not self.plain_backward:
+            self.strategy.backward(loss, self.module, *args, **kwargs)
+        elif self.own_backward is None:
+            loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]  # torch
+        else:
+            cursor = self.cursor
+            outer, cursor.hook = cursor.hook, BACKWARD
+            self.own_backward(loss, *args, **kwargs)
+            cursor.hook = outer
+        if hooks.on_after_backward is not None:
+            hooks.on_after_backward()
+
+    def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """`LightningModule.manual_backward`.
+
+        Raises:
+            MisconfigurationException: In automatic optimization.
+        """
+        if self.module.automatic_optimization:
+            raise MisconfigurationException(
+                f"{type(self.module).__name__} called `manual_backward` while `automatic_optimization` is True; return "
+                "the loss from `training_step` instead, or set `self.automatic_optimization = False` in `__init__`."
+            )
+        self.backward(self.precision.scale(loss), *args, **kwargs)
+
+    def clip(self, optimizer: Any, value: float | None, algorithm: str | None) -> None:
+        """`LightningModule.clip_gradients`.
+
+        Raises:
+            MisconfigurationException: If the values differ from the Trainer's.
+        """
+        control = self.control
+        if value is None:
+            value = control.clip_value or 0.0
+        elif control.clip_value not in (None, value):
+            raise MisconfigurationException(
+                f"clip_gradients(gradient_clip_val={value}) differs from Trainer(gradient_clip_val="
+                f"{control.clip_value}); set one of them only."
+            )
+        if algorithm is None:
+            algorithm = control.clip_algorithm or "norm"
+        elif control.clip_algorithm not in (None, algorithm):
+            raise MisconfigurationException(
+                f"clip_gradients(gradient_clip_algorithm={algorithm!r}) differs from Trainer("
+                f"gradient_clip_algorithm={control.clip_algorithm!r}); set one of them only."
+            )
+        raw = optimizer.optimizer if isinstance(optimizer, LightningOptimizer) else optimizer
+        if not self.module.automatic_optimization and self.policy.unscale_before_manual_clip:
+            self.precision.unscale(raw)
+        if value:
+            self.strategy.clip(raw, value, algorithm)
+
+    @contextmanager
+    def toggle(self, optimizer: LightningOptimizer, *, sync_grad: bool) -> Iterator[None]:
+        """Only `optimizer`'s parameters need gradients inside."""
+        with self.module.toggled_optimizer(optimizer):
+            yield
+
+
+def _nothing() -> None:
+    return None
+
+
+class AutomaticStep(StepRoom):
+    """The Trainer does backward and step."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.batch: Any = None
+        self.batch_idx = 0
+        self.first = True
+        self.divisor = 1
+        self.contributed = 0
+        self.called = False
+        self.loss: Tensor | None = None
+        self.output: Any = None
+
+    def bind(self) -> None:
+        """As in `StepRoom`; also whether zero_grad and clipping are the module's own."""
+        super().bind()
+        module = self.module
+        self.own_zero_grad = overrides(module, OPTIMIZER_ZERO_GRAD.name, LightningModule)
+        self.own_clipping = overrides(module, CONFIGURE_GRADIENT_CLIPPING.name, LightningModule)
+
+    def reset(self) -> None:
+        """Drop batch, loss and output of the last batch."""
+        self.batch = self.output = self.loss = None
+
+    def run(self, batch: Any, batch_idx: int, window: int, last: bool) -> None:
+        """Train on one batch.
+
+        Args:
+            batch: On the device.
+            batch_idx: Its index in the epoch.
+            window: Number of batches in its accumulation window, as far as known.
+            last: Whether it ends the window, so that the optimizer steps.
+        """
+        progress = self.progress
+        self.batch = batch
+        self.batch_idx = batch_idx
+        self.first = progress.in_window == 0
+        self.divisor = window
+        self.called = self.stepped = False
+        if self.first:
+            self.contributed = 0
+        progress.in_window += 1
+        if not last:
+            self.accumulate()
+            return
+        cursor = self.cursor
+        outer, cursor.hook = cursor.hook, OPTIMIZER_STEP
+        try:
+            self.module.optimizer_step(progress.epoch, batch_idx, self.lightning_optimizers[0], self.closure)
+        except _SkipStep:
+            self.finish = None
+        cursor.hook = outer
+        progress.in_window = 0
+        if not self.called:
+            raise MisconfigurationException(
+                f"{type(self.module).__name__}.optimizer_step did not run the closure; call "
+                "`optimizer.step(closure=optimizer_closure)`, or `optimizer_closure()` before `optimizer.step()`."
+            )
+
+    def accumulate(self) -> None:
+        """A batch inside of a window: gradients only, without synchronisation of ranks."""
+        no_sync = self.strategy.no_sync(self.module)
+        if no_sync is None:
+            self.run_closure()
+        else:
+            with no_sync:
+                self.run_closure()
+
+    def run_closure(self) -> Tensor | None:
+        """Training step, zero_grad at the first batch of a window, backward; before an update also what precedes it."""
+        cursor = self.cursor
+        again, self.called = self.called, True  # L-BFGS runs it several times for one batch
+        outer, cursor.hook = cursor.hook, TRAINING_STEP
+        args = (self.batch, self.batch_idx) if self.with_index else (self.batch,)
+        if self.context is None:
+            output = self.step_function(*args)
+        else:
+            with self.context():
+                output = self.step_function(*args)
+        cursor.hook = outer
+        self.output = output
+        if type(output) is Tensor and output.requires_grad and not output.dim():
+            loss: Tensor | None = output
+        else:
+            loss = loss_of(output, self.module, needs_grad=self.own_backward is None)
+        if self.divisor > 1 and loss is not None:
+            loss = loss / self.divisor
+        self.loss = loss
+        if self.first:
+            self.zero_grad()
+        if loss is not None:
+            self.contributed += not again
+            self.backward(loss if self.plain else self.precision.scale(loss))
+        if self.finish is not None:
+            self.before_step(self.finish)
+        return loss
+
+    def zero_grad(self) -> None:
+        """Clear gradients, with the hook before it."""
+        optimizer = self.lightning_optimizers[0]
+        hook = self.hooks.on_before_zero_grad
+        if hook is not None:
+            hook(optimizer.optimizer)
+        if self.own_zero_grad:
+            cursor = self.cursor
+            outer, cursor.hook = cursor.hook, OPTIMIZER_ZERO_GRAD
+            self.module.optimizer_zero_grad(self.progress.epoch, self.batch_idx, optimizer.optimizer)
+            cursor.hook = outer
+        else:
+            optimizer.optimizer.zero_grad()
+
+    def before_step(self, optimizer: LightningOptimizer) -> None:
+        """Fire `on_before_optimizer_step`, mend the scale of a window that came out shorter, clip."""
+        if self.contributed != self.divisor:
+            self._mend(optimizer)
+        hook = self.hooks.on_before_optimizer_step
+        if hook is not None:
+            hook(optimizer.optimizer)
+        control = self.control
+        if self.own_clipping or control.clip_value:
+            cursor = self.cursor
+            outer, cursor.hook = cursor.hook, CONFIGURE_GRADIENT_CLIPPING
+            self.module.configure_gradient_clipping(
+                optimizer.optimizer,
+                gradient_clip_val=control.clip_value,
+                gradient_clip_algorithm=control.clip_algorithm,
+            )
+            cursor.hook = outer
+
+    def _mend(self, optimizer: LightningOptimizer) -> None:
+        if self.contributed == 0:
+            if self.policy.none_loss_skips_step:
+                raise _SkipStep
+            return
+        if self.policy.accumulate_actual_window:
+            factor = self.divisor / self.contributed
+            for group in optimizer.param_groups:
+                for param in group["params"]:
+                    if param.grad is not None:
+                        param.grad.mul_(factor)
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """What `on_train_batch_end` gets."""
+        return batch_outputs(self.output, self.loss)
+
+
+class _SkipStep(Exception):
+    """No batch of the window gave a loss: leave the optimizer's step without an update."""
+
+
+class ManualStep(StepRoom):
+    """`training_step` does backward and step itself."""
+
+    automatic = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.output: Any = None
+        self._handles: list[Any] = []
+
+    def take_optimizers(self) -> None:
+        """Wrap the optimizers; steps of raw ones count too."""
+        super().take_optimizers()
+        self.release()
+        for optimizer in self.control.optimizers:
+            register = getattr(optimizer, "register_step_post_hook", None)
+            if register is not None and self.policy.count_batches:
+                self._handles.append(register(self._raw_stepped))
+
+    def release(self) -> None:
+        """Take the hooks off the optimizers."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _raw_stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self.stepped = True
+
+    def reset(self) -> None:
+        """Drop the output of the last batch."""
+        self.output = None
+
+    def run(self, batch: Any, batch_idx: int, window: int, last: bool) -> None:
+        """Let the module train on one batch; arguments as in `AutomaticStep.run`."""
+        self.stepped = False
+        cursor = self.cursor
+        outer, cursor.hook = cursor.hook, TRAINING_STEP
+        args = (batch, batch_idx) if self.with_index else (batch,)
+        if self.context is None:
+            self.output = self.step_function(*args)
+        else:
+            with self.context():
+                self.output = self.step_function(*args)
+        cursor.hook = outer
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """What `on_train_batch_end` gets."""
+        return manual_outputs(self.output, self.module)

@@ -1,0 +1,314 @@
+"""One logged key: its frozen flags, its last value and what is needed for the value of the epoch.
+
+Tensors are copied at once into a preallocated block (an alias would change with a later ``loss *= w``), and folded
+block by block into float64 sums, so that memory does not grow with steps. Reading never changes the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BLOCK = 64
+
+Reduce = Callable[[Tensor], Tensor]
+
+
+def wide(device: torch.device) -> torch.dtype:
+    """The widest float type that `device` has."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def float_dtype() -> torch.dtype:
+    """The default float type, but at least float32."""
+    dtype = torch.get_default_dtype()
+    return dtype if dtype in (torch.float32, torch.float64) else torch.float32
+
+
+class Flags:
+    """The checked flags of one key; see `LightningModule.log`.
+
+    Attributes:
+        name: Key as given.
+        hook: Name of the hook that logs it.
+        given: The flags as the caller gave them, for comparison with later calls.
+        place: `file:line` of the first call, for the error when a later call differs.
+    """
+
+    __slots__ = (
+        "add_dataloader_idx",
+        "dataloader_idx",
+        "given",
+        "hook",
+        "logger",
+        "name",
+        "on_epoch",
+        "on_step",
+        "place",
+        "prog_bar",
+        "rank_zero_only",
+        "reduce",
+        "sync_dist",
+        "sync_dist_group",
+    )
+
+    def __init__(self, **values: Any) -> None:
+        for name in self.__slots__:
+            setattr(self, name, values[name])
+
+    @property
+    def suffix(self) -> str:
+        """`/dataloader_idx_N` where it applies."""
+        idx = self.dataloader_idx
+        return f"/dataloader_idx_{idx}" if idx is not None and self.add_dataloader_idx else ""
+
+    def key(self, *, on_step: bool) -> str:
+        """The name under which loggers and the bar see the step's or the epoch's value."""
+        fork = ("_step" if on_step else "_epoch") if self.on_step and self.on_epoch else ""
+        return f"{self.name}{fork}{self.suffix}"
+
+
+class Entry:
+    """Values of one key since the last reset; tensors and Python numbers may alternate.
+
+    Args:
+        flags: The key's checked flags.
+        keep_integers: Whether Python integers stay integers.
+    """
+
+    __slots__ = (
+        "_block",
+        "_count",
+        "_kept",
+        "_number",
+        "_sum",
+        "_views",
+        "_weight",
+        "_weights",
+        "flags",
+        "keep",
+        "set",
+    )
+
+    def __init__(self, flags: Flags, *, keep_integers: bool) -> None:
+        self.flags = flags
+        self.keep = keep_integers
+        self._block: Tensor | None = None
+        self._views: Sequence[Tensor] = ()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all values; the block is kept for reuse."""
+        self.set = False
+        self._count = 0
+        self._number: float | int | None = None
+        self._sum: Any = None
+        self._weight: float = 0
+        self._weights: list[float] = []
+        self._kept: list[Tensor] = []
+
+    def put(self, value: Any, weight: float) -> None:
+        """Take a value.
+
+        Args:
+            value: 0-dim tensor without graph, or Python number.
+            weight: Batch size, used by the mean.
+        """
+        self.set = True
+        if isinstance(value, Tensor):
+            self._put_tensor(value, weight)
+        else:
+            self._put_number(value, weight)
+
+    def _put_tensor(self, value: Tensor, weight: float) -> None:
+        block = self._block
+        if block is None or block.dtype is not value.dtype or block.device != value.device:
+            self._fold()
+            block = self._block = torch.empty(
+                BLOCK if self.flags.on_epoch else 1, dtype=value.dtype, device=value.device
+            )
+            self._views = block.unbind()
+        if not self.flags.on_epoch:
+            self._views[0].copy_(value)
+            self._count = 1
+            self._number = None
+            return
+        if self._count == BLOCK:
+            self._fold()
+        self._views[self._count].copy_(value)
+        self._count += 1
+        self._weights.append(weight)
+        self._number = None
+
+    def _put_number(self, value: float | int, weight: float) -> None:
+        self._number = value
+        if not self.flags.on_epoch:
+            return
+        reduce = self.flags.reduce
+        total = self._sum
+        if reduce == "mean":
+            self._sum = value * weight if total is None else total + value * weight
+            self._weight += weight
+        elif reduce == "sum":
+            self._sum = value if total is None else total + value
+        elif reduce in ("min", "max"):
+            self._sum = self._join(total, value)
+        else:
+            self._kept.append(torch.tensor([float(value)], dtype=torch.float64))
+
+    def _join(self, first: Any, second: Any) -> Any:
+        if first is None:
+            return second
+        if isinstance(first, Tensor) or isinstance(second, Tensor):
+            device = first.device if isinstance(first, Tensor) else second.device
+            both = [torch.as_tensor(v, dtype=wide(device), device=device) for v in (first, second)]
+            if any(math_isnan(v) for v in (first, second)):
+                return both[0] + both[1]
+            return torch.minimum(*both) if self.flags.reduce == "min" else torch.maximum(*both)
+        if first != first or second != second:
+            return float("nan")
+        return min(first, second) if self.flags.reduce == "min" else max(first, second)
+
+    def _partial(self) -> Any:
+        """Sum (or minimum, maximum) of the filled part of the block joined with what was folded before."""
+        count = self._count
+        if not count or self._block is None or not self.flags.on_epoch:
+            return self._sum
+        values = self._block[:count].to(wide(self._block.device))
+        reduce = self.flags.reduce
+        if reduce == "mean":
+            weights = torch.tensor(self._weights, dtype=values.dtype, device=values.device)
+            part = torch.dot(values, weights)
+        elif reduce == "sum":
+            part = values.sum()
+        elif reduce in ("min", "max"):
+            return self._join(self._sum, values.min() if reduce == "min" else values.max())
+        else:
+            return None
+        return part if self._sum is None else part + self._sum
+
+    def _fold(self) -> None:
+        if self._count and self.flags.on_epoch:
+            if callable(self.flags.reduce):
+                if self._block is not None:
+                    self._kept.append(self._block[: self._count].to(wide(self._block.device)))
+            else:
+                self._sum = self._partial()
+                self._weight += sum(self._weights)
+        self._count = 0
+        self._weights = []
+
+    @property
+    def step_value(self) -> Tensor:
+        """The last value as a 0-dim tensor of its own."""
+        if self._number is not None:
+            return self._as_tensor(self._number)
+        index = self._count - 1 if self.flags.on_epoch else 0
+        value = self._views[index].clone()
+        return value if value.dtype in (torch.float32, torch.float64) else value.to(float_dtype())
+
+    def sums(self) -> tuple[Any, float]:
+        """What ranks add up for this key: the sum (or extreme) and the weight."""
+        return self._partial(), self._weight + sum(self._weights)
+
+    def epoch_value(self, sums: tuple[Any, float] | None = None) -> Tensor:
+        """The epoch's value as a 0-dim tensor.
+
+        Args:
+            sums: Sum and weight over all ranks; this rank's own if not given.
+        """
+        reduce = self.flags.reduce
+        if callable(reduce):
+            parts = list(self._kept)
+            if self._count and self._block is not None:
+                parts.append(self._block[: self._count].to(wide(self._block.device)))
+            return torch.as_tensor(reduce(torch.cat(parts))).to(float_dtype())
+        total, weight = sums if sums is not None else self.sums()
+        if reduce == "mean":
+            return self._as_tensor(total / weight if weight else float("nan"), as_float=True)
+        return self._as_tensor(total)
+
+    def _as_tensor(self, value: Any, *, as_float: bool = False) -> Tensor:
+        if isinstance(value, Tensor):
+            return value.to(float_dtype())
+        if self.keep and not as_float and isinstance(value, int) and -(2**63) <= value < 2**63:
+            return torch.tensor(int(value), dtype=torch.int64)
+        return torch.tensor(float(value), dtype=float_dtype())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Values since the last reset, without folding the partly filled block."""
+        block = self._block[: self._count].clone() if self._block is not None and self._count else None
+        return {
+            "block": block,
+            "weights": list(self._weights),
+            "number": self._number,
+            "sum": self._sum,
+            "weight": self._weight,
+            "kept": list(self._kept),
+            "set": self.set,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take back what `state_dict` returned."""
+        self.reset()
+        block = state["block"]
+        if block is not None:
+            self._block = torch.empty(BLOCK if self.flags.on_epoch else 1, dtype=block.dtype, device=block.device)
+            self._block[: len(block)].copy_(block)
+            self._views = self._block.unbind()
+            self._count = len(block)
+        self._weights = list(state["weights"])
+        self._number = state["number"]
+        self._sum = state["sum"]
+        self._weight = state["weight"]
+        self._kept = list(state["kept"])
+        self.set = state["set"]
+
+
+class MetricEntry:
+    """A key whose value is a `torchmetrics` object: it keeps, reduces and resets its own state.
+
+    Args:
+        flags: The key's checked flags.
+        metric: The object.
+    """
+
+    __slots__ = ("_computed", "flags", "metric", "set")
+
+    def __init__(self, flags: Flags, metric: Any) -> None:
+        self.flags = flags
+        self.metric = metric
+        self.set = False
+        self._computed: Tensor | None = None
+
+    def put(self, value: Any, weight: float) -> None:
+        """Note that the metric was updated."""
+        self.metric = value
+        self.set = True
+        self._computed = None
+
+    def reset(self) -> None:
+        """Reset the metric for the next epoch."""
+        self.metric.reset()
+        self.set = False
+        self._computed = None
+
+    @property
+    def step_value(self) -> Tensor | None:
+        """What the last `forward` returned; `None` after a bare `update`."""
+        cache = getattr(self.metric, "_forward_cache", None)
+        return cache.detach() if isinstance(cache, Tensor) else None
+
+    def epoch_value(self, sums: tuple[Any, float] | None = None) -> Tensor:
+        """The metric's value over the epoch, computed once."""
+        if self._computed is None:
+            self._computed = torch.as_tensor(self.metric.compute()).detach()
+        return self._computed
+
+
+def math_isnan(value: Any) -> bool:
+    """Whether a number or 0-dim tensor is NaN."""
+    return bool(value != value)

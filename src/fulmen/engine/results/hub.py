@@ -1,0 +1,107 @@
+"""Where monitors, loggers and the bar read logged values: live values over those of stages that are past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from fulmen.engine.hooks.running import Cursor
+from fulmen.engine.results.store import View, to_numbers
+
+
+class MetricsHub:
+    """The three dictionaries that `trainer.callback_metrics`, `.logged_metrics`, `.progress_bar_metrics` return.
+
+    Args:
+        cursor: Its `results` is the store in use.
+        loggers: Gives the loggers in use.
+        record: Called with kind and fields for the run record; `None` for none.
+    """
+
+    def __init__(
+        self,
+        cursor: Cursor,
+        loggers: Callable[[], Iterable[Any]],
+        record: Callable[..., None] | None = None,
+    ) -> None:
+        self.cursor = cursor
+        self.loggers = loggers
+        self.record = record
+        self._callback: dict[str, Tensor] = {}
+        self._logged: dict[str, Tensor] = {}
+        self._bar: dict[str, float] = {}
+
+    def reset(self) -> None:
+        """Forget everything (a new run begins)."""
+        self._callback = {}
+        self._logged = {}
+        self._bar = {}
+
+    def keep(self) -> View:
+        """Keep the live values, before another store takes over or is reset; returns them."""
+        results = self.cursor.results
+        if results is None:
+            return View()
+        view = results.view()
+        self._callback.update(view.callback)
+        self._logged.update(view.log)
+        if view.bar:
+            self._bar.update(to_numbers(view.bar))
+        return view
+
+    def add(self, metrics: Mapping[str, Tensor]) -> None:
+        """Add values that monitors may read."""
+        self._callback.update(metrics)
+
+    @property
+    def callback_metrics(self) -> dict[str, Tensor]:
+        """Values for monitors, as 0-dim tensors."""
+        if self.cursor.results is not None:
+            self._callback.update(self.cursor.results.view().callback)
+        return self._callback
+
+    @property
+    def logged_metrics(self) -> dict[str, Tensor]:
+        """Values that loggers get, as 0-dim tensors."""
+        if self.cursor.results is not None:
+            self._logged.update(self.cursor.results.view().log)
+        return self._logged
+
+    @property
+    def progress_bar_metrics(self) -> dict[str, float]:
+        """Values for the bar, as numbers; reading them is one transfer."""
+        if self.cursor.results is not None:
+            self._bar.update(to_numbers(self.cursor.results.view().bar))
+        return self._bar
+
+    def write(self, metrics: Mapping[str, Tensor], *, step: int | None, epoch: int, default_step: int) -> None:
+        """Send values to all loggers and the record.
+
+        Args:
+            metrics: 0-dim tensors by key; a key `step` gives the x value.
+            step: x value; if `None`, the key `step`, else `default_step` (and the key `epoch` is added).
+            epoch: Current epoch.
+            default_step: Number of batches that stepped.
+        """
+        if not metrics:
+            return
+        loggers = list(self.loggers())
+        if not loggers and self.record is None:
+            return
+        if loggers:
+            self._logged.update(metrics)
+        numbers = to_numbers(dict(metrics))
+        if step is None:
+            own = numbers.pop("step", None)
+            if own is not None:
+                step = int(own)
+            else:
+                numbers.setdefault("epoch", epoch)
+                step = default_step
+        for logger in loggers:
+            logger.log_metrics(metrics=numbers, step=step)
+            logger.save()
+        if self.record is not None:
+            self.record("metrics", step=step, values=numbers)

@@ -1,0 +1,115 @@
+"""The frozen, validated plan of a Trainer: what its arguments mean, with defaults filled in."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from fulmen.engine.runtime.flags import TrainerFlags
+from fulmen.engine.runtime.policy import Policy, default_policy
+from fulmen.errors import ArgumentTypeError, MisconfigurationException
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Meaning of a Trainer's arguments; see `fulmen.Trainer`.
+
+    Attributes:
+        fast_dev_run: Batches of a trial run, 0 for a real one.
+        checkpoints: Whether checkpoints are written.
+        progress_bar: Whether progress is shown.
+        summary: Whether the model is summarised.
+        logger: `True` for the default logger, `False`, or loggers.
+        log_every: Rows of step values each so many batches.
+        sanity_steps: Batches of the sanity check.
+        val_interval: Validation each so many batches or share of an epoch.
+        folder: Where files go, as given or the working folder.
+        show_header: Whether a fit prints what it runs on.
+        max_time: Longest duration of training, `None` for no limit.
+        policy: Differences from Lightning.
+    """
+
+    flags: TrainerFlags
+    fast_dev_run: int
+    checkpoints: bool
+    progress_bar: bool
+    summary: bool
+    logger: Any
+    log_every: int
+    sanity_steps: int
+    val_interval: int | float
+    folder: str
+    max_time: timedelta | None
+    show_header: bool
+    policy: Policy
+
+
+def make_plan(flags: TrainerFlags) -> Plan:
+    """Check all arguments and fill in defaults.
+
+    Raises:
+        MisconfigurationException: For arguments that are wrong or not available.
+    """
+    flags.check()
+    _refuse_later(flags)
+    policy = flags.policy if flags.policy is not None else default_policy()
+    if not isinstance(policy, Policy):
+        raise ArgumentTypeError(
+            f"Trainer(policy={policy!r}): must be a Policy, such as Policy.right, Policy.lightning or "
+            "Policy.right.replace(...)."
+        )
+    dev = int(flags.fast_dev_run)
+    quiet = flags.barebones
+    on = not dev and not quiet
+    return Plan(
+        flags=flags,
+        fast_dev_run=dev,
+        checkpoints=on and flags.enable_checkpointing is not False,
+        progress_bar=not quiet and flags.enable_progress_bar is not False,
+        summary=not quiet and flags.enable_model_summary is not False,
+        logger=False if not on else (True if flags.logger is None else flags.logger),
+        log_every=(0 if quiet else 50) if flags.log_every_n_steps is None else flags.log_every_n_steps,
+        sanity_steps=0 if not on else (2 if flags.num_sanity_val_steps is None else flags.num_sanity_val_steps),
+        val_interval=1.0 if flags.val_check_interval is None or dev else flags.val_check_interval,
+        folder=os.getcwd() if flags.default_root_dir is None else os.fspath(flags.default_root_dir),
+        max_time=parse_duration(flags.max_time),
+        show_header=not quiet and flags.enable_model_summary is not False,
+        policy=policy,
+    )
+
+
+def parse_duration(value: Any) -> timedelta | None:
+    """Read `max_time`: a timedelta, a dict of its arguments, or `DD:HH:MM:SS`.
+
+    Raises:
+        ArgumentTypeError: For anything else.
+    """
+    if value is None or isinstance(value, timedelta):
+        return value
+    if isinstance(value, dict):
+        return timedelta(**value)
+    parts = value.split(":")
+    if len(parts) != 4 or not all(part.strip().isdigit() for part in parts):
+        raise ArgumentTypeError(f"Trainer(max_time={value!r}): must have the form 'DD:HH:MM:SS'.")
+    days, hours, minutes, seconds = (int(part) for part in parts)
+    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+def _refuse_later(flags: TrainerFlags) -> None:
+    """Refuse what this version cannot do, before anything starts."""
+    if flags.num_nodes != 1:
+        raise MisconfigurationException(
+            f"Trainer(num_nodes={flags.num_nodes}): this version of Fulmen trains on one device; use num_nodes=1."
+        )
+    for name in ("profiler", "model_registry"):
+        if getattr(flags, name) is not None:
+            raise MisconfigurationException(
+                f"Trainer({name}={getattr(flags, name)!r}): not available in this version of Fulmen; leave it out."
+            )
+    if flags.overfit_batches:
+        raise MisconfigurationException(
+            f"Trainer(overfit_batches={flags.overfit_batches!r}): not available in this version of Fulmen; use "
+            "limit_train_batches with a loader that does not shuffle."
+        )

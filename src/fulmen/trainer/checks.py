@@ -1,0 +1,118 @@
+"""Is what a call was given enough to run it? Errors before any time is spent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fulmen.core.datamodule import LightningDataModule
+from fulmen.core.module import LightningModule
+from fulmen.engine.hooks import spec
+from fulmen.engine.hooks.table import overrides
+from fulmen.engine.loops.loaders import missing_loader
+from fulmen.engine.loops.schedule import why_done
+from fulmen.engine.loops.signatures import check_step
+from fulmen.errors import ArgumentTypeError, DataError, MisconfigurationException
+from fulmen.trainer.states import TrainerFn
+
+if TYPE_CHECKING:
+    from fulmen.trainer.run import Request
+    from fulmen.trainer.trainer import Trainer
+
+_NAMES = {
+    TrainerFn.FITTING: (spec.TRAINING_STEP.name, spec.TRAIN_LOADER),
+    TrainerFn.VALIDATING: (spec.VALIDATION.step, spec.VALIDATION.loader),
+    TrainerFn.TESTING: (spec.TEST.step, spec.TEST.loader),
+    TrainerFn.PREDICTING: (spec.PREDICT.step, spec.PREDICT.loader),
+}
+
+
+def check_module(module: Any, where: str) -> Any:
+    """Return the module behind `module` (a compiled one is unwrapped by the strategy later).
+
+    Raises:
+        ArgumentTypeError: If it is no LightningModule.
+    """
+    original = getattr(module, "_orig_mod", module)
+    if isinstance(original, LightningModule):
+        return original
+    hint = " Give an object, not the class." if isinstance(module, type) else ""
+    raise ArgumentTypeError(f"{where}: `model` must be a LightningModule, but {type(module).__name__} was given.{hint}")
+
+
+def check_request(trainer: Trainer, request: Request) -> None:
+    """Check module, data module, steps and loaders of a call.
+
+    Raises:
+        MisconfigurationException: With what is missing and how to give it.
+    """
+    step, loader = _NAMES[request.fn]
+    module, data = request.module, request.datamodule
+    name = type(module).__name__
+    where = f"Trainer.{request.fn.value}"
+    if data is not None:
+        if not isinstance(data, LightningDataModule):
+            raise ArgumentTypeError(
+                f"{where}(datamodule=...): must be a LightningDataModule, but {type(data).__name__} was given; pass "
+                "loaders with `train_dataloaders=` or `dataloaders=`."
+            )
+        given = [key for key, value in request.loaders.items() if value is not None]
+        if given:
+            raise MisconfigurationException(f"{where}: give loaders or a data module, not both.")
+    if not overrides(module, step, LightningModule) and step != spec.PREDICT.step:
+        raise MisconfigurationException(f"{where}: {name} has no `{step}`; define it.{_misspelt(module, step)}")
+    if request.fn == TrainerFn.FITTING:
+        _check_fit(trainer, request)
+    elif step == spec.PREDICT.step and not overrides(module, step, LightningModule):
+        from torch import nn
+
+        if type(module).forward in (LightningModule.forward, nn.Module.forward):
+            raise MisconfigurationException(f"{where}: {name} has neither `{step}` nor `forward`; define one.")
+    owner = data if data is not None else module
+    if request.loaders.get(loader) is None and not _gives(owner, loader):
+        raise DataError(f"{where}: {missing_loader(loader, name)}")
+
+
+def _gives(owner: Any, loader: str) -> bool:
+    base = LightningDataModule if isinstance(owner, LightningDataModule) else LightningModule
+    return overrides(owner, loader, base)
+
+
+def _misspelt(module: Any, step: str) -> str:
+    from difflib import get_close_matches
+
+    own = [n for n in dir(type(module)) if not n.startswith("_") and not hasattr(LightningModule, n)]
+    close = get_close_matches(step, own, n=1, cutoff=0.8)
+    return f" It has `{close[0]}`: is that a misspelling?" if close else ""
+
+
+def _check_fit(trainer: Trainer, request: Request) -> None:
+    module = request.module
+    name = type(module).__name__
+    if not overrides(module, spec.CONFIGURE_OPTIMIZERS.name, LightningModule):
+        raise MisconfigurationException(
+            f"Trainer.fit: {name} has no `configure_optimizers`; define it and return an optimizer. There is no "
+            "default optimizer."
+        )
+    check_step(getattr(module, spec.TRAINING_STEP.name), name, spec.TRAINING_STEP.name)
+    control = trainer.control
+    if not module.automatic_optimization:
+        if control.accumulate != 1:
+            raise MisconfigurationException(
+                f"Trainer(accumulate_grad_batches={control.accumulate}) does nothing in manual optimization "
+                f"({name}.automatic_optimization is False); leave it out and step every {control.accumulate} batches "
+                "in `training_step`."
+            )
+        if control.clip_value:
+            raise MisconfigurationException(
+                f"Trainer(gradient_clip_val={control.clip_value}) does nothing in manual optimization "
+                f"({name}.automatic_optimization is False); leave it out and call `self.clip_gradients(optimizer, "
+                f"{control.clip_value})` before `optimizer.step()`."
+            )
+    if trainer.policy.refit_checked and request.ckpt_path is None and trainer.progress.total_batches:
+        control.should_stop = False
+        reason = why_done(control, trainer.progress, float("inf"))
+        if reason is not None:
+            raise MisconfigurationException(
+                f"Trainer.fit was called again, but there is nothing left to train: {reason}. Raise the limit "
+                "(`trainer.fit_loop.max_epochs = ...` or `max_steps`), or make a new Trainer."
+            )

@@ -1,0 +1,46 @@
+"""What a run prints when it begins, and what `print(trainer)` shows."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fulmen.trainer.trainer import Trainer
+
+
+def describe_trainer(trainer: Trainer) -> str:
+    """One line for `repr`."""
+    return (
+        f"Trainer(devices={trainer.num_devices} x {trainer.strategy.root_device}, "
+        f"strategy={type(trainer.strategy).__name__}, precision={trainer.precision}, "
+        f"max_epochs={trainer.max_epochs}, max_steps={trainer.max_steps}, "
+        f"accumulate_grad_batches={trainer.accumulate_grad_batches})"
+    )
+
+
+def run_header(trainer: Trainer, plan: Any) -> str:
+    """Lines for the start of a fit: hardware, batch, steps, seeds.
+
+    Args:
+        trainer: The Trainer.
+        plan: The training loader's plan.
+    """
+    batch = getattr(plan.loader, "batch_size", None) if plan is not None else None
+    if batch is None and plan is not None:
+        batch = getattr(getattr(plan.loader, "batch_sampler", None), "batch_size", None)
+    accumulate = trainer.accumulate_grad_batches
+    seen = f"{batch * accumulate * trainer.world_size} ({batch} x {accumulate} x {trainer.world_size})"
+    seed = os.environ.get("PL_GLOBAL_SEED")
+    steps = plan.num_batches if plan is not None else float("inf")
+    shown = "unknown" if steps == float("inf") else str(-(-int(steps) // accumulate))
+    rows = [
+        ("devices", f"{trainer.num_devices} x {trainer.strategy.root_device} ({trainer.accelerator.name()})"),
+        ("strategy", type(trainer.strategy).__name__),
+        ("precision", trainer.precision),
+        ("global batch size", seen if isinstance(batch, int) else "unknown"),
+        ("steps per epoch", shown),
+        ("seed", seed if seed is not None else "none (call seed_everything for repeatable runs)"),
+        ("log folder", str(trainer.log_dir) if trainer.loggers else "none"),
+    ]
+    return "\n".join(f"  {name:<18} {value}" for name, value in rows)

@@ -1,0 +1,56 @@
+"""What an exception in user code gets added: where the run was, and what the batch looked like."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from fulmen.engine.hooks.running import Cursor
+
+_MOST = 8
+
+
+def describe(value: Any, indent: str = "    ") -> str:
+    """Structure of a batch: keys, types, shapes, dtypes and devices; never its values."""
+    if isinstance(value, Tensor):
+        return f"Tensor(shape={tuple(value.shape)}, dtype={value.dtype}, device={value.device})"
+    deeper = indent + "  "
+    if isinstance(value, Mapping):
+        parts = [f"{key!r}: {describe(item, deeper)}" for key, item in list(value.items())[:_MOST]]
+        return _nested(type(value).__name__, parts, len(value), indent)
+    if isinstance(value, (list, tuple)):
+        parts = [describe(item, deeper) for item in value[:_MOST]]
+        return _nested(type(value).__name__, parts, len(value), indent)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        parts = [f"{name}: {describe(getattr(value, name, None), deeper)}" for name in names[:_MOST]]
+        return _nested(type(value).__name__, parts, len(names), indent)
+    shape = getattr(value, "shape", None)
+    return f"{type(value).__name__}(shape={tuple(shape)})" if isinstance(shape, tuple) else type(value).__name__
+
+
+def _nested(kind: str, parts: list[str], total: int, indent: str) -> str:
+    if total > len(parts):
+        parts = [*parts, f"… {total - len(parts)} more"]
+    return f"{kind} of {total}" + "".join(f"\n{indent}  {part}" for part in parts)
+
+
+def add_place(error: BaseException, cursor: Cursor, *, epoch: int, rank: int, module: str) -> None:
+    """Add a note to an exception: hook, stage, epoch, batch, loader, rank, structure of the batch."""
+    if any(note.startswith("While Fulmen ran") for note in getattr(error, "__notes__", ())):
+        return
+    where = f"`{cursor.hook.name}`" if cursor.hook is not None else "its own code"
+    parts = [f"stage {cursor.stage}"] if cursor.stage is not None else []
+    parts.append(f"epoch {epoch}")
+    if cursor.batch is not None:
+        parts.append(f"batch {cursor.batch_idx}")
+        if cursor.dataloader_idx is not None:
+            parts.append(f"loader {cursor.dataloader_idx}")
+    parts.append(f"rank {rank}")
+    note = f"While Fulmen ran {where} of {module}: {', '.join(parts)}."
+    if cursor.batch is not None:
+        note += f"\n  Batch: {describe(cursor.batch)}"
+    error.add_note(note)

@@ -1,0 +1,398 @@
+"""One call of fit, validate, test or predict from set-up to clean-up."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from fulmen.callbacks.callback import Callback
+from fulmen.core.datahooks import DataHooks
+from fulmen.core.datamodule import LightningDataModule
+from fulmen.core.hparams import merge_hparams
+from fulmen.core.module import LightningModule
+from fulmen.core.optim_config import parse_optimizers
+from fulmen.data.batch_size import batch_size_of
+from fulmen.engine.hooks import spec
+from fulmen.engine.hooks.running import pop_module, push_module
+from fulmen.engine.hooks.table import HookTable, overrides
+from fulmen.engine.loops.evaluate import EvaluationLoop
+from fulmen.engine.loops.fit import FitLoop
+from fulmen.engine.loops.loaders import Loaders
+from fulmen.engine.loops.predict import PredictLoop
+from fulmen.engine.loops.session import Session
+from fulmen.engine.loops.steps import AutomaticStep, ManualStep
+from fulmen.engine.results.store import Results
+from fulmen.errors import CheckpointError, warn
+from fulmen.trainer import checkpointing
+from fulmen.trainer.checks import check_request
+from fulmen.trainer.header import run_header
+from fulmen.trainer.notes import add_place
+from fulmen.trainer.setup import attach_model_callbacks, warn_of_misspelt_hooks
+from fulmen.trainer.signals import SignalGuard
+from fulmen.trainer.states import TrainerFn, TrainerStatus
+from fulmen.utilities.rank_zero import rank_zero_info
+
+if TYPE_CHECKING:
+    from fulmen.trainer.trainer import Trainer
+
+
+@dataclass
+class Request:
+    """What a call asks for.
+
+    Attributes:
+        fn: Which method.
+        module: The module.
+        datamodule: The data module, or `None`.
+        loaders: Loaders given as arguments, by hook name.
+        ckpt_path: Checkpoint to load.
+        weights_only: As in `torch.load`.
+        verbose: Whether evaluation prints its table.
+        keep: Whether predictions are returned.
+    """
+
+    fn: TrainerFn
+    module: Any
+    datamodule: Any = None
+    loaders: dict[str, Any] = field(default_factory=dict)
+    ckpt_path: Any = None
+    weights_only: bool | None = None
+    verbose: bool = True
+    keep: bool = True
+
+
+def run(trainer: Trainer, request: Request) -> Any:
+    """Set up, run the loop, clean up, whatever happens."""
+    with RunGuard(trainer, request) as guard:
+        loop = guard.prepare()
+        result = loop.run()
+        guard.finish(result)
+    return guard.result
+
+
+class RunGuard:
+    """Set-up and clean-up around a loop; an exception passes through it with hooks, notes and closed loggers."""
+
+    def __init__(self, trainer: Trainer, request: Request) -> None:
+        self.trainer = trainer
+        self.request = request
+        self.stack = ExitStack()
+        self.hooks: HookTable | None = None
+        self.outer: Session | None = None
+        self.outer_stage: Any = None
+        self.result: Any = None
+        self.set_up = False
+        self.started = 0.0
+
+    def __enter__(self) -> RunGuard:
+        trainer, request = self.trainer, self.request
+        self.outer, self.outer_stage = trainer.session, trainer.cursor.stage
+        check_request(trainer, request)
+        trainer.state.fn = request.fn
+        trainer.state.status = TrainerStatus.RUNNING
+        trainer.cursor.stage = "train" if request.fn == TrainerFn.FITTING else request.fn.value
+        push_module(request.module)
+        self.started = time.time()
+        return self
+
+    # --- set-up ------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> Any:
+        """Everything before the loop, in the order of Lightning's hooks; returns the loop."""
+        trainer, request = self.trainer, self.request
+        module, fitting = request.module, request.fn == TrainerFn.FITTING
+        trainer.attach(module, request.datamodule)
+        trainer.runtime.connect(module)
+        attach_model_callbacks(trainer, module)
+        warn_of_misspelt_hooks(module, LightningModule)
+        trainer.strategy.setup_environment()
+        loaders = self.make_loaders()
+        trainer.keep_loop("loaders", loaders)
+        self.prepare_data()
+        self.call_setup()
+        self.configure_model()
+        checkpoint = self.load_checkpoint()
+        trainer.hub.reset()
+        session = self.make_session(loaders)
+        trainer.open_session(session)
+        self.set_up_module(session, fitting=fitting)
+        if fitting:
+            session.hooks.fire(spec.FIT_START)
+        if trainer.plan.flags.enable_autolog_hparams:
+            self.log_hyperparameters()
+        resume = checkpointing.restore_training(trainer, checkpoint) if fitting and checkpoint is not None else None
+        trainer.start_record(request.fn.value)
+        signals = SignalGuard(trainer.control, gentle_interrupt=trainer.policy.raise_keyboard_interrupt)
+        self.stack.enter_context(signals)
+        module.zero_grad()
+        return self.make_loop(session, resume)
+
+    def make_loaders(self) -> Loaders:
+        """Where this run's loaders come from."""
+        trainer, request = self.trainer, self.request
+        precision = trainer.precision_plugin
+        return Loaders(
+            request.module,
+            request.datamodule,
+            request.loaders,
+            trainer.control,
+            trainer.strategy.root_device,
+            None if precision.plain else precision.convert_input,
+            trainer.strategy.bind_transfer,
+            by_count=not trainer.policy.ends_with_data,
+        )
+
+    def prepare_data(self) -> None:
+        """`prepare_data` of data module and module, once per node."""
+        trainer, request = self.trainer, self.request
+        for owner, base in ((request.datamodule, DataHooks), (request.module, DataHooks)):
+            if owner is not None and overrides(owner, spec.PREPARE_DATA, base):
+                per_node = owner.prepare_data_per_node
+                if trainer.local_rank == 0 and (per_node or trainer.node_rank == 0):
+                    owner.prepare_data()
+
+    def call_setup(self) -> None:
+        """`setup` of data module, callbacks and module."""
+        trainer, request = self.trainer, self.request
+        stage = request.fn.value
+        for logger in trainer.loggers:
+            if hasattr(logger, "experiment"):
+                _ = logger.experiment  # made now, so that all have their folder and version
+        trainer.cursor.hook = spec.SPECS[spec.SETUP]
+        self.set_up = True
+        if request.datamodule is not None and overrides(request.datamodule, spec.SETUP, DataHooks):
+            request.datamodule.setup(stage)
+        for callback in trainer.callbacks:
+            if overrides(callback, spec.SETUP, Callback):
+                callback.setup(trainer, request.module, stage)
+        if overrides(request.module, spec.SETUP, LightningModule):
+            request.module.setup(stage)
+        trainer.cursor.hook = None
+
+    def configure_model(self) -> None:
+        """`configure_model` or its old name, inside of the precision's and strategy's context."""
+        module = self.request.module
+        for name in spec.CONFIGURE_MODEL:
+            if overrides(module, name, LightningModule):
+                with self.trainer.strategy.init_context():
+                    getattr(module, name)()
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """Read the checkpoint and give weights and callback states back."""
+        trainer, request = self.trainer, self.request
+        path = checkpointing.resolve_path(trainer, request.ckpt_path, fn=request.fn.value)
+        trainer.ckpt_path = path
+        if path is None:
+            return None
+        checkpoint, trainer.ckpt_path = checkpointing.read(trainer, path, request.weights_only)
+        checkpointing.restore_module(trainer, checkpoint)
+        if request.fn == TrainerFn.FITTING:
+            checkpointing.restore_callbacks(trainer, checkpoint)
+            own = checkpoint.get("fulmen") or {}
+            trainer.run_id = own.get("run_id") or trainer.run_id
+        return checkpoint
+
+    def make_session(self, loaders: Loaders) -> Session:
+        """The frozen set of objects that the loops get."""
+        trainer, module, policy = self.trainer, self.request.module, self.trainer.policy
+        cursor = trainer.cursor
+        hooks = HookTable(
+            trainer, module, LightningModule, trainer.callback_list, cursor, monitors_last=policy.monitors_last
+        )
+        kind = AutomaticStep if module.automatic_optimization else ManualStep
+        room = kind(module, trainer.runtime, cursor, trainer.progress, trainer.control, policy)
+        room.connect(hooks)
+        self.hooks = hooks
+
+        def store(*, training: bool) -> Results:
+            return Results(cursor, training=training, keep_integers=policy.keep_integers, batch_size=self.batch_size)
+
+        return Session(
+            module=module,
+            model=trainer.strategy.model,
+            loaders=loaders,
+            runtime=trainer.runtime,
+            hooks=hooks,
+            cursor=cursor,
+            hub=trainer.hub,
+            train_results=store(training=True),
+            eval_results=store(training=False),
+            progress=trainer.progress,
+            control=trainer.control,
+            policy=policy,
+            optimization=room,
+            inference_mode=trainer.plan.flags.inference_mode,
+        )
+
+    def batch_size(self, batch: Any) -> float:
+        """Size of a batch for means: its first dimension, else the number of indices that the sampler gave."""
+        size = batch_size_of(batch)
+        if size is None:
+            loop = self.trainer.running_loop()
+            batches = getattr(loop, "batches", None)
+            size = batches.indices_count() if batches is not None else None
+        if size is None:
+            warn(
+                "W204",
+                "The batch size cannot be told from the batch (its tensors have different first dimensions, or there "
+                "are none): epoch means count each batch once. Give `batch_size=` to `self.log`.",
+            )
+            return 1
+        return size
+
+    def set_up_module(self, session: Session, *, fitting: bool) -> None:
+        """Module to its device, then `configure_optimizers`."""
+        trainer, module = self.trainer, session.module
+        trainer.strategy.setup_module(module)
+        if not fitting:
+            return
+        control = trainer.control
+        trainer.cursor.hook = spec.CONFIGURE_OPTIMIZERS
+        value = module.configure_optimizers()
+        trainer.cursor.hook = None
+        own_step = overrides(module, spec.LR_SCHEDULER_STEP.name, LightningModule)
+        optimizers, configs = parse_optimizers(value, type(module).__name__, own_scheduler_step=own_step)
+        if module.automatic_optimization and len(optimizers) > 1:
+            from fulmen.errors import MisconfigurationException
+
+            raise MisconfigurationException(
+                f"{type(module).__name__}.configure_optimizers returned {len(optimizers)} optimizers, which automatic "
+                "optimization does not step; set `self.automatic_optimization = False` in `__init__` and step them in "
+                "`training_step`."
+            )
+        control.optimizers = trainer.strategy.setup_optimizers(optimizers)
+        control.schedulers = configs
+        trainer.strategy.lr_scheduler_configs = configs
+        session.optimization.take_optimizers()
+
+    def log_hyperparameters(self) -> None:
+        """Hyperparameters and graph to the loggers."""
+        trainer, request = self.trainer, self.request
+        values = merge_hparams(request.module, request.datamodule)
+        for logger in trainer.loggers:
+            if values is not None:
+                logger.log_hyperparams(values)
+            logger.log_graph(request.module)
+            logger.save()
+
+    def make_loop(self, session: Session, resume: Any) -> Any:
+        """The loop of this call; for a fit the sanity check has run."""
+        trainer, fn = self.trainer, self.request.fn
+        if fn == TrainerFn.FITTING:
+            trainer.control.should_stop = False
+            loop = FitLoop(session, validates=trainer.enable_validation, resume=resume)
+            trainer.keep_loop(fn.value, loop)
+            loop.sanity_check()
+            if trainer.plan.flags.detect_anomaly:
+                self.stack.enter_context(torch.autograd.set_detect_anomaly(True))
+            if trainer.plan.show_header:
+                rank_zero_info(run_header(trainer, session.loaders.train()))
+            return loop
+        if fn == TrainerFn.PREDICTING:
+            predict = PredictLoop(session, keep=self.request.keep)
+            trainer.keep_loop(fn.value, predict)
+            return predict
+        names = spec.VALIDATION if fn == TrainerFn.VALIDATING else spec.TEST
+        evaluation = EvaluationLoop(session, names, fn.value)
+        trainer.keep_loop(fn.value, evaluation)
+        return evaluation
+
+    # --- end ---------------------------------------------------------------------------------------------------
+
+    def finish(self, result: Any) -> None:
+        """After the loop: clean-up, `on_fit_end`, `teardown`, the table of results."""
+        trainer, request = self.trainer, self.request
+        self.stack.close()
+        trainer.hub.keep()
+        trainer.cursor.results = None
+        trainer.strategy.teardown()
+        assert self.hooks is not None
+        if request.fn == TrainerFn.FITTING:
+            self.hooks.fire(spec.FIT_END)
+        self.call_teardown()
+        trainer.end_record("finished", seconds=time.time() - self.started)
+        for logger in trainer.loggers:
+            logger.finalize("success")
+        trainer.state.status = TrainerStatus.FINISHED
+        self.result = result
+        if request.fn in (TrainerFn.VALIDATING, TrainerFn.TESTING):
+            if request.verbose and trainer.is_global_zero and result:
+                from fulmen.callbacks.results_table import print_results_table
+
+                print_results_table(result, request.fn.value)
+        if request.fn == TrainerFn.FITTING:
+            self.raise_save_errors()
+
+    def raise_save_errors(self) -> None:
+        """Checkpoints that could not be written are an error at the end, not during training."""
+        errors = [error for callback in self.trainer.checkpoint_callbacks for error in callback.save_errors]
+        if errors:
+            raise CheckpointError(
+                f"Training has finished, but {len(errors)} checkpoint(s) could not be written; the first error was: "
+                f"{errors[0]}"
+            ) from errors[0]
+
+    def call_teardown(self) -> None:
+        """`teardown` of data module, callbacks and module."""
+        if not self.set_up:
+            return
+        self.set_up = False
+        trainer, request = self.trainer, self.request
+        stage = request.fn.value
+        if request.datamodule is not None and overrides(request.datamodule, spec.TEARDOWN, DataHooks):
+            request.datamodule.teardown(stage)
+        for callback in trainer.callbacks:
+            if overrides(callback, spec.TEARDOWN, Callback):
+                callback.teardown(trainer, request.module, stage)
+        if overrides(request.module, spec.TEARDOWN, LightningModule):
+            request.module.teardown(stage)
+
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+        trainer = self.trainer
+        try:
+            if error is not None:
+                self.fail(error)
+        finally:
+            self.stack.close()
+            pop_module()
+            trainer.close_session(self.outer, self.outer_stage)
+        if isinstance(error, KeyboardInterrupt) and not trainer.policy.raise_keyboard_interrupt:
+            sys.exit(1)
+        return False
+
+    def fail(self, error: BaseException) -> None:
+        """An exception ends the run: note it, tell callbacks and data module, close loggers, tear down."""
+        trainer, request = self.trainer, self.request
+        cursor, module = trainer.cursor, request.module
+        if isinstance(error, Exception):
+            add_place(
+                error,
+                cursor,
+                epoch=trainer.current_epoch,
+                rank=trainer.global_rank,
+                module=type(module).__name__,
+            )
+        trainer.state.status = TrainerStatus.INTERRUPTED
+        cursor.results = None
+        if isinstance(error, KeyboardInterrupt):
+            rank_zero_info("Interrupted; cleaning up.")
+            if trainer.policy.raise_keyboard_interrupt and request.fn == TrainerFn.FITTING and self.hooks is not None:
+                for callback in trainer.checkpoint_callbacks:
+                    callback.save_last_on_interrupt(trainer)
+        for callback in trainer.callbacks:
+            if overrides(callback, spec.EXCEPTION, Callback):
+                callback.on_exception(trainer, module, error)
+        if request.datamodule is not None and overrides(request.datamodule, spec.EXCEPTION, LightningDataModule):
+            request.datamodule.on_exception(error)
+        trainer.strategy.on_exception(error)
+        trainer.end_record("error", seconds=time.time() - self.started, error=error)
+        for logger in trainer.loggers:
+            logger.finalize("failed")
+        if trainer.policy.teardown_after_exception:
+            self.call_teardown()
+        trainer.strategy.teardown()

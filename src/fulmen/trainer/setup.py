@@ -1,0 +1,174 @@
+"""From a Trainer's arguments to its lists of callbacks and loggers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from fulmen.callbacks.callback import Callback
+from fulmen.callbacks.checkpoint import Checkpoint
+from fulmen.callbacks.model_checkpoint import ModelCheckpoint
+from fulmen.callbacks.model_summary import ModelSummary
+from fulmen.callbacks.progress.progress_bar import ProgressBar
+from fulmen.callbacks.timer import Timer
+from fulmen.engine.hooks.spec import HOOK_NAMES
+from fulmen.engine.runtime.plan import Plan
+from fulmen.errors import ArgumentTypeError, MisconfigurationException, suggest, warn
+from fulmen.utilities.imports import module_available
+
+if TYPE_CHECKING:
+    from fulmen.trainer.trainer import Trainer
+
+
+def make_callbacks(plan: Plan) -> list[Any]:
+    """The user's callbacks and the default ones, checkpoint callbacks last.
+
+    Raises:
+        ArgumentTypeError: For an object without any hook.
+        MisconfigurationException: For switches that contradict the callbacks, or two of one state key.
+    """
+    given = plan.flags.callbacks
+    callbacks = list(given) if isinstance(given, (list, tuple)) else [given] if given is not None else []
+    for callback in callbacks:
+        check_callback(callback, "Trainer(callbacks=...)")
+    _check_switch(plan, callbacks, Checkpoint, "enable_checkpointing")
+    _check_switch(plan, callbacks, ProgressBar, "enable_progress_bar")
+    if plan.checkpoints and not any(isinstance(c, Checkpoint) for c in callbacks):
+        callbacks.append(ModelCheckpoint())
+    if plan.progress_bar and not any(isinstance(c, ProgressBar) for c in callbacks):
+        from fulmen.callbacks.progress.choose import default_progress_bar
+
+        callbacks.append(default_progress_bar())
+    if plan.summary and not any(isinstance(c, ModelSummary) for c in callbacks):
+        callbacks.append(ModelSummary())
+    if plan.max_time is not None and not any(isinstance(c, Timer) for c in callbacks):
+        callbacks.append(Timer(plan.max_time))
+    check_keys(callbacks)
+    return order(callbacks)
+
+
+def _check_switch(plan: Plan, callbacks: Iterable[Any], kind: type, switch: str) -> None:
+    found = [type(c).__name__ for c in callbacks if isinstance(c, kind)]
+    if found and (getattr(plan.flags, switch) is False or plan.flags.barebones):
+        which = switch + "=False" if getattr(plan.flags, switch) is False else "barebones=True"
+        raise MisconfigurationException(
+            f"Trainer({which}, callbacks=[{', '.join(found)}]): the switch says off, the callback says on; leave one "
+            "of them out."
+        )
+    if kind is ProgressBar and len(found) > 1:
+        raise MisconfigurationException(f"Trainer(callbacks=[{', '.join(found)}]): give one progress bar only.")
+
+
+def check_callback(callback: Any, where: str) -> None:
+    """Check that an object can serve as a callback; one without the base class gets a warning.
+
+    Raises:
+        ArgumentTypeError: If it has no hook at all.
+    """
+    if isinstance(callback, Callback):
+        return
+    hint = " Give an object, not the class." if isinstance(callback, type) else ""
+    names = [] if isinstance(callback, type) else [n for n in HOOK_NAMES if callable(getattr(callback, n, None))]
+    if not names:
+        raise ArgumentTypeError(f"{where}: {callback!r} is no callback; derive its class from `fulmen.Callback`.{hint}")
+    warn(
+        "W405",
+        f"{where}: {type(callback).__name__} has the hooks {sorted(names)}, but does not derive from "
+        "`fulmen.Callback`; they are called, its state is not saved. Derive it from `fulmen.Callback`.",
+        key=type(callback).__name__,
+    )
+
+
+def check_keys(callbacks: Iterable[Any]) -> None:
+    """Check that no two callbacks share a state key.
+
+    Raises:
+        MisconfigurationException: If two do.
+    """
+    seen: dict[str, Any] = {}
+    for callback in callbacks:
+        key = getattr(callback, "state_key", None)
+        if key is None:
+            continue
+        stateful = type(callback).state_dict is not Callback.state_dict
+        if key in seen and (stateful or callback is seen[key]):
+            raise MisconfigurationException(
+                f"Two callbacks have the same state key {key!r}, so that a checkpoint could not tell them apart. "
+                "Leave one out, or override `state_key` to tell them apart."
+            )
+        seen[key] = callback
+
+
+def order(callbacks: Iterable[Any]) -> list[Any]:
+    """Checkpoint callbacks last, all others as given."""
+    items = list(callbacks)
+    return [c for c in items if not isinstance(c, Checkpoint)] + [c for c in items if isinstance(c, Checkpoint)]
+
+
+def attach_model_callbacks(trainer: Trainer, module: Any) -> None:
+    """Add what `configure_callbacks` returns; a callback replaces the Trainer's of the same type."""
+    own = module.configure_callbacks()
+    own = list(own) if isinstance(own, (list, tuple)) else [own] if own is not None else []
+    if not own:
+        return
+    for callback in own:
+        check_callback(callback, f"{type(module).__name__}.configure_callbacks")
+    kinds = {type(callback) for callback in own}
+    kept = [callback for callback in trainer.callbacks if type(callback) not in kinds]
+    check_keys([*kept, *own])
+    trainer.callbacks = order([*kept, *own])
+
+
+def make_loggers(plan: Plan) -> list[Any]:
+    """The loggers: TensorBoard if it is installed, else CSV, unless told otherwise.
+
+    Raises:
+        ArgumentTypeError: For an object that is no logger.
+    """
+    given = plan.logger
+    if given is False or given is None:
+        return []
+    if given is True:
+        from fulmen.loggers import CSVLogger, TensorBoardLogger
+
+        kind: Any = TensorBoardLogger if module_available("tensorboard") else CSVLogger
+        return [kind(save_dir=plan.folder)]
+    found = list(given) if isinstance(given, (list, tuple)) else [given]
+    for logger in found:
+        if not callable(getattr(logger, "log_metrics", None)) or isinstance(logger, type):
+            raise ArgumentTypeError(
+                f"Trainer(logger={given!r}): {logger!r} is no logger; give True, False, a Logger object or a list of "
+                "them."
+            )
+    return found
+
+
+def warn_of_misspelt_hooks(obj: Any, base: type) -> None:
+    """Warn of methods whose names are close to a hook's, such as `trainng_step`."""
+    known = {name for name in dir(base)}
+    for kind in type(obj).__mro__:
+        if kind is base or kind.__module__.startswith(("torch.", "fulmen.")):
+            continue
+        for name, value in vars(kind).items():
+            if not callable(value) or name.startswith("_") or name in known or name in HOOK_NAMES:
+                continue
+            hint = _close_hook(name)
+            if hint:
+                warn(
+                    "W406",
+                    f"{type(obj).__name__}.{name} is never called: it is no hook.{hint}",
+                    key=f"{type(obj).__name__}.{name}",
+                )
+
+
+_HOOK_LIKE = sorted(HOOK_NAMES - {"setup", "teardown", "backward", "state_dict", "load_state_dict"})
+
+
+def _close_hook(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, _HOOK_LIKE, n=1, cutoff=0.86)
+    # Two hooks may differ by one word; a name made of other words is the user's own.
+    if not close or abs(len(close[0]) - len(name)) > 2:
+        return ""
+    return suggest(name, close)

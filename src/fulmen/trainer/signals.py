@@ -1,0 +1,51 @@
+"""Ctrl-C and SIGTERM: noted in the handler, acted on at the next batch boundary."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+from fulmen.engine.loops.control import RunControl
+from fulmen.errors import SIGTERMException
+from fulmen.utilities.rank_zero import rank_zero_info
+
+
+class SignalGuard:
+    """Handlers for the time that loops run; put back afterwards. Only in the main thread.
+
+    Args:
+        control: Gets the exception to raise at the next batch boundary.
+        gentle_interrupt: Whether the first Ctrl-C waits for the batch boundary (the second never does).
+    """
+
+    def __init__(self, control: RunControl, *, gentle_interrupt: bool) -> None:
+        self.control = control
+        self.gentle = gentle_interrupt
+        self.former: dict[int, Any] = {}
+
+    def __enter__(self) -> SignalGuard:
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        if self.gentle and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self.former[signal.SIGINT] = signal.signal(signal.SIGINT, self.interrupt)
+        if hasattr(signal, "SIGTERM") and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            self.former[signal.SIGTERM] = signal.signal(signal.SIGTERM, self.terminate)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self.former.items():
+            signal.signal(number, handler)
+        self.former = {}
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        """First Ctrl-C: at the next batch boundary; second: now."""
+        if self.control.interrupt is not None:
+            raise KeyboardInterrupt
+        self.control.interrupt = KeyboardInterrupt()
+        rank_zero_info("Ctrl-C: finishing this batch; press it again to stop at once.")
+
+    def terminate(self, number: int, frame: FrameType | None) -> None:
+        """SIGTERM: leave at the next batch boundary."""
+        self.control.interrupt = SIGTERMException(128 + number)
