@@ -122,7 +122,7 @@ class PrecisionFace:
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Read from a checkpoint."""
 
-    def run_with(self, closure: StepClosure, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def run_with(self, closure: StepClosure, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function during which `closure` is the step's own one."""
         before, self._running = self._running, closure
         try:
