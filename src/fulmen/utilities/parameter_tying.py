@@ -19,9 +19,7 @@ def find_shared_parameters(module: nn.Module) -> list[list[str]]:
     return [group for group in names.values() if len(group) > 1]
 
 
-def set_shared_parameters(
-    module: nn.Module, shared_params: list[list[str]]
-) -> nn.Module:
+def set_shared_parameters(module: nn.Module, shared_params: list[list[str]]) -> nn.Module:
     """Make all names of each group refer to the parameter of the group's first name.
 
     Args:
