@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
+from fulmen.data.indexed import IndexedSource
 from fulmen.data.limits import check_limit, length_of, limited
 from fulmen.data.rng import apply_snapshot, find_generators, set_generator_states, snapshot
-from fulmen.data.runs import LoaderRun, LookaheadRun, RunSetup, StreamState, TrackedRun
-from fulmen.data.taps import (
-    CollateTap,
-    IndexTap,
-    WorkerStart,
-    WorkerStates,
-    index_source,
-    make_twin,
-    reads_by_index,
-    skip_lists,
-)
+from fulmen.data.runs import LoaderRun, LookaheadRun, Moments, RunSetup, StreamState, TrackedRun
+from fulmen.data.taps import reads_by_index
 from fulmen.data.waiting import WaitWatch
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, warn
 
@@ -81,26 +74,16 @@ class LoaderPlan:
         self.track_workers = track_workers
         self._length = length
         self._watch = watch_wait
-        self._by_index = reads_by_index(loader)
-        self._workers: int = getattr(loader, "num_workers", 0) if isinstance(loader, DataLoader) else 0
-        self._persistent = bool(self._workers and getattr(loader, "persistent_workers", False))
+        self._workers: int = loader.num_workers if isinstance(loader, DataLoader) else 0
         iterable = isinstance(getattr(loader, "dataset", None), IterableDataset)
-        sure = self.num_batches != float("inf") and (by_count or (self.has_length and not iterable))
+        sure = self.num_batches != math.inf and (by_count or (self.has_length and not iterable))
         self._look_ahead = not sure
-        self._drop_run_state()
-
-    def _drop_run_state(self) -> None:
-        self._twin: DataLoader[Any] | None = None
-        self._tap: IndexTap | None = None
-        self._states: WorkerStates | None = None
-        self._base: dict[str, Any] | None = None
-        self._carry: StreamState | None = None
+        self._indexed: IndexedSource | None = None
         self._run: LoaderRun | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Runs, twins and worker handles stay in this process.
-        gone = dict.fromkeys(("_twin", "_tap", "_states", "_base", "_carry", "_run"))
-        return {**self.__dict__, **gone}
+        return {**self.__dict__, "_indexed": None, "_run": None}
 
     def __repr__(self) -> str:
         return f"LoaderPlan({self.name}: {type(self.loader).__name__}, num_batches={self.num_batches})"
@@ -127,15 +110,15 @@ class LoaderPlan:
             expected = f"the stream's own number, {stream['batches']}" if stream is not None else "at least 0"
             raise ArgumentValueError(f"LoaderPlan.start: skip={skip!r}; give {expected}.")
         self.close_run()
+        indexed = self._by_index()
         if stream is not None and stream["complete"]:
             run = self._over(stream)
-        elif self._by_index:
-            run = self._start_by_index(skip, stream)
         else:
-            run = self._start_reading(skip, stream)
+            setup = indexed.open(skip, stream) if indexed is not None else self._read_on(skip, stream)
+            run = self._make_run(setup, stream)
         if self._watch:
             self._watch = False
-            if not isinstance(run, LookaheadRun):
+            if isinstance(self.loader, DataLoader) and not isinstance(run, LookaheadRun):
                 run.watch(partial(WaitWatch, loader=self.loader, name=self.name))
         self._run = run
         return run
@@ -147,15 +130,17 @@ class LoaderPlan:
         the process's random states afterwards.
         """
         generators = find_generators(self.loader)
-        if self._by_index and generators and not stream["finished"] and self._finishes:
-            self._run_to_end(stream, generators)
+        indexed = self._by_index()
+        if indexed is not None and generators and self._finishes and not stream["finished"]:
+            indexed.run_to_end(stream, generators)
         else:
             set_generator_states(generators, stream["generators"])
-        self._carry = stream if self._persistent else None
+        if indexed is not None:
+            indexed.carry(stream)
 
     def stream_state(self) -> StreamState | None:
         """Return the state of the epoch last started, also after it is over; `None` before the first."""
-        return self._run.stream_state() if self._run is not None else self._carry
+        return self._run.stream_state() if self._run is not None else None
 
     def close_run(self) -> None:
         """Close the epoch last started, if there is one."""
@@ -165,182 +150,62 @@ class LoaderPlan:
     def close(self) -> None:
         """Close everything; persistent workers of a twin end (those of the user's own loader belong to the user)."""
         self.close_run()
-        self._drop_run_state()
+        if self._indexed is not None:
+            self._indexed.close()
+        self._indexed = self._run = None
+
+    def _by_index(self) -> IndexedSource | None:
+        if self._indexed is None and reads_by_index(self.loader):
+            self._indexed = IndexedSource(self.loader, self.name, track=self.track_workers)
+        return self._indexed
 
     @property
     def _finishes(self) -> bool:
-        """A sampler that draws from a generator of its own may draw once more after its last index."""
+        """A sampler that draws from a generator of its own may draw once more after its last index.
+
+        With workers it has been asked long before, as indices are drawn ahead.
+        """
         return not self.by_count and self._workers == 0 and self.num_batches == self._length
 
     def _over(self, stream: StreamState) -> LoaderRun:
+        """A run that has returned its last batch."""
         self.skip_epoch(stream)
         setup = RunSetup(
             iterator=iter(()),
             stop=stream["batches"],
             skipped=stream["batches"],
-            start=stream["start"],
-            first=stream["first"],
-            base=stream["base"],
+            moments=Moments.of(stream),
             generators=find_generators(self.loader),
             num_workers=stream["num_workers"],
-            workers=self._load_workers(stream),
+            workers=self._indexed.worker_states(stream) if self._indexed is not None else None,
         )
         run = LoaderRun(setup)
         run.is_last = run.exhausted = True
         return run
 
-    def _load_workers(self, stream: StreamState | None) -> WorkerStates | None:
-        if not (self.track_workers and self._workers and self._by_index):
-            return None
-        states = WorkerStates()
-        if stream is not None and stream["num_workers"] == self._workers:
-            states.load(stream["workers"])
-        return states
-
-    def _start_reading(self, skip: int, stream: StreamState | None) -> LoaderRun:
+    def _read_on(self, skip: int, stream: StreamState | None) -> RunSetup:
+        """Start an iterable that has no indices to skip."""
         generators = find_generators(self.loader)
+        moments = Moments.of(stream) if stream is not None else Moments(snapshot(generators))
         if stream is not None:
-            apply_snapshot(generators, stream["start"])
-        start = stream["start"] if stream is not None else snapshot(generators)
+            apply_snapshot(generators, moments.start)
         iterator = iter(self.loader)
-        first = stream["first"] if stream is not None else None
         if skip:
             log.info("%s cannot skip by index: reading and dropping the first %d batches.", self.name, skip)
-            if first is not None:
-                apply_snapshot(generators, first)
+            if moments.first is not None:
+                apply_snapshot(generators, moments.first)
             deque(islice(iterator, skip), maxlen=0)
         if stream is not None:
             set_generator_states(generators, stream["generators"])
-        return self._make_run(
-            RunSetup(iterator, self.num_batches, skip, start, first, generators=generators, num_workers=self._workers),
-            stream,
-        )
-
-    def _start_by_index(self, skip: int, stream: StreamState | None) -> LoaderRun:
-        generators = find_generators(self.loader)
-        tracked = self.track_workers and self._workers > 0
-        fresh = snapshot(generators)
-        start = fresh if stream is None else stream["start"]
-        carry, self._carry = self._carry, None
-        resumed = stream if stream is not None else carry
-        own_batches = self.loader.batch_sampler is not None and type(self.loader.batch_sampler) is not BatchSampler
-        alive = self._persistent and self._twin is not None and resumed is None and not skip
-        if not alive:
-            self._twin = self._tap = None
-            self._states = self._load_workers(resumed) if tracked else None
-        if not alive and (tracked or own_batches or skip or resumed is not None):
-            self._prepare_twin(tracked)
-        reread = self._arm(skip, stream, carry, generators, fresh)
-        if self._persistent and resumed is None and not alive and self._is_new():
-            self._base = fresh
-        if self._states is not None and not self._persistent and resumed is None:
-            self._states.forget()
-        target = self._twin if self._twin is not None else self.loader
-        iterator = iter(target)
-        self._disarm(skip, iterator, reread)
-        if stream is not None:
-            set_generator_states(generators, stream["generators"])
-        setup = RunSetup(
-            iterator=iterator,
-            stop=self.num_batches,
-            skipped=skip,
-            start=start,
-            first=stream["first"] if stream is not None else None,
-            base=self._base if self._base is not start else None,
-            generators=generators,
-            num_workers=self._workers,
-            tap=self._tap,
-            workers=self._states,
-            size_rule=self._size_rule(),
-            finish=partial(_run_out, iterator) if self._finishes else None,
-        )
-        return self._make_run(setup, stream)
-
-    def _is_new(self) -> bool:
-        target = self._twin if self._twin is not None else self.loader
-        return getattr(target, "_iterator", None) is None
-
-    def _prepare_twin(self, tracked: bool) -> None:
-        name, source = index_source(self.loader)
-        self._tap = IndexTap(source, window=(self.loader.prefetch_factor or 0) * self._workers + 2)
-        changes: dict[str, Any] = {name: self._tap}
-        if tracked:
-            changes["collate_fn"] = CollateTap(self.loader.collate_fn)
-        self._twin = make_twin(self.loader, **changes)
-
-    def _arm(
-        self,
-        skip: int,
-        stream: StreamState | None,
-        carry: StreamState | None,
-        generators: dict[str, Any],
-        fresh: dict[str, Any],
-    ) -> int:
-        """Set the random states for `iter` and arm the tap; return how many batches workers read again."""
-        resumed = stream if stream is not None else carry
-        if resumed is None:
-            if skip and self._tap is not None:
-                self._tap.arm(generators, skip=skip)
-            return 0
-        assert self._tap is not None and self._twin is not None
-        same = resumed["num_workers"] == self._workers
-        known = resumed["workers"] if same else {}
-        if self._workers and (not same or (not known and resumed["batches"])):
-            self._say_inexact(resumed)
-        reread = skip % self._workers if known and stream is not None else 0
-        states = {
-            worker: state
-            for worker, (before, after) in known.items()
-            if (state := before if worker < reread else after) is not None
-        }
-        if states:
-            self._twin.__dict__["worker_init_fn"] = WorkerStart(self.loader.worker_init_fn, states)
-        self._base = resumed["base"] if same and self._persistent else None
-        if carry is not None and stream is None and same:
-            self._base = self._base or carry["start"]
-        follow = fresh if stream is None else stream["start"]
-        if self._base is None:
-            apply_snapshot(generators, follow)
-            self._base = follow if self._persistent else None
-            follow_at_second = None
-        else:
-            apply_snapshot(generators, self._base)
-            follow_at_second = follow
-        self._tap.arm(
-            generators,
-            skip=skip - reread,
-            before_first=stream["first"] if stream is not None else None,
-            before_second_iter=follow_at_second,
-        )
-        return reread
-
-    def _disarm(self, skip: int, iterator: Any, reread: int) -> None:
-        """After `iter`: skip now rather than at the first batch, and take one-time changes off the twin."""
-        if self._tap is None or self._twin is None:
-            return
-        if self._workers == 0 and skip and self._tap.current is not None:
-            self._tap.current.catch_up()
-        for _ in range(reread):
-            next(iterator)
-        if self._workers:
-            self._twin.__dict__["worker_init_fn"] = self.loader.worker_init_fn
-
-    def _say_inexact(self, stream: StreamState) -> None:
-        if stream["num_workers"] != self._workers:
-            reason = f"the checkpoint was written with num_workers={stream['num_workers']}, now it is {self._workers}"
-        else:
-            reason = "the checkpoint holds no states of the loader's workers"
-        warn(
-            "W106",
-            f"{self.name}: the order of samples goes on exactly, random numbers drawn in workers (augmentation) do "
-            f"not: {reason}.",
-            key=self.name,
-        )
+        return RunSetup(iterator, skip, moments=moments, generators=generators, num_workers=self._workers)
 
     def _make_run(self, setup: RunSetup, stream: StreamState | None) -> LoaderRun:
+        setup.stop = self.num_batches
+        if self._indexed is not None and self._finishes:
+            setup.finish = partial(_run_out, setup.iterator)
         setup.keep_ahead = self.track_workers and self._workers == 0
-        if self.has_length:
-            setup.short = self._say_short
+        if self._length is not None:
+            setup.short = partial(_say_short, self.name, self._length)
         if self._look_ahead:
             if stream is not None and stream["ahead"] is not None:
                 apply_snapshot(setup.generators, stream["ahead"])
@@ -350,35 +215,14 @@ class LoaderPlan:
             return LookaheadRun(setup)
         return TrackedRun(setup) if setup.workers is not None else LoaderRun(setup)
 
-    def _say_short(self, batches: int) -> None:
-        warn(
-            "W107",
-            f"{self.name}: the data ended after {batches} batches although len() of the loader says {self._length}. "
-            "The epoch ends here. Let __len__ tell the real number, or leave it out.",
-            key=self.name,
-        )
 
-    def _size_rule(self) -> Any:
-        sampler = self.loader.batch_sampler
-        if self._tap is not None or type(sampler) is not BatchSampler:
-            return None
-        if sampler.drop_last:
-            return partial(_full_batch, sampler.batch_size)
-        try:
-            return partial(_rest_batch, sampler.batch_size, len(sampler.sampler))  # type: ignore[arg-type]  # no length: TypeError, below
-        except (TypeError, NotImplementedError):
-            return None
-
-    def _run_to_end(self, stream: StreamState, generators: dict[str, Any]) -> None:
-        """Replay what the sampler draws at the end of its epoch; no sample is read."""
-        _, source = index_source(self.loader)
-        apply_snapshot(generators, stream["start"])
-        rest = iter(source)
-        if stream["first"] is not None:
-            apply_snapshot(generators, stream["first"])
-        rest = skip_lists(source, rest, stream["batches"])
-        set_generator_states(generators, stream["generators"])
-        next(rest, None)
+def _say_short(name: str, length: int, batches: int) -> None:
+    warn(
+        "W107",
+        f"{name}: the data ended after {batches} batches although len() of the loader says {length}. The epoch ends "
+        "here. Let __len__ tell the real number, or leave it out.",
+        key=name,
+    )
 
 
 def _run_out(iterator: Any) -> None:
@@ -386,11 +230,3 @@ def _run_out(iterator: Any) -> None:
     indices = getattr(iterator, "_sampler_iter", None)
     if indices is not None:
         next(indices, None)
-
-
-def _full_batch(batch_size: int, batch_idx: int) -> int:
-    return batch_size
-
-
-def _rest_batch(batch_size: int, samples: int, batch_idx: int) -> int:
-    return max(0, min(batch_size, samples - batch_idx * batch_size))

@@ -81,7 +81,7 @@ def _is_generator(value: Any) -> bool:
     if isinstance(value, torch.Generator):
         return value is not torch.default_generator
     if isinstance(value, random.Random):
-        return True
+        return not isinstance(value, random.SystemRandom)  # has no state
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, (numpy.random.Generator, numpy.random.RandomState))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,16 +19,34 @@ _END = object()
 
 
 @dataclass
+class Moments:
+    """Random states (see `fulmen.data.rng.snapshot`) at the moments at which a loader draws on its own account.
+
+    Attributes:
+        start: Before ``iter(loader)``.
+        first: Before the first `next`, once known; only without workers.
+        base: Before persistent workers were started, if that was in an earlier epoch.
+    """
+
+    start: dict[str, Any] = field(default_factory=dict)
+    first: dict[str, Any] | None = None
+    base: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, stream: StreamState) -> Moments:
+        """Read them from what `LoaderRun.stream_state` returned."""
+        return cls(stream["start"], stream["first"], stream["base"])
+
+
+@dataclass
 class RunSetup:
     """What a run needs to know; made by `LoaderPlan.start`.
 
     Attributes:
         iterator: The loader's iterator.
-        stop: Number of batches of the epoch (`math.inf` if unknown).
         skipped: Batches of this epoch that are over already.
-        start: Snapshot taken before ``iter(loader)``.
-        first: Snapshot taken before the first `next`, once known; only without workers.
-        base: Snapshot from before persistent workers were started, if that was in an earlier epoch.
+        stop: Number of batches of the epoch (`math.inf` if unknown).
+        moments: Random states that a resume goes back to.
         generators: The loader's own generators by path.
         num_workers: Of the loader.
         tap: Counts index lists, if the loader is read through a twin.
@@ -38,11 +58,9 @@ class RunSetup:
     """
 
     iterator: Iterator[Any]
-    stop: int | float
     skipped: int = 0
-    start: dict[str, Any] = field(default_factory=dict)
-    first: dict[str, Any] | None = None
-    base: dict[str, Any] | None = None
+    stop: int | float = math.inf
+    moments: Moments = field(default_factory=Moments)
     generators: dict[str, Any] = field(default_factory=dict)
     num_workers: int = 0
     tap: IndexTap | None = None
@@ -57,6 +75,13 @@ def _ended() -> Any:
     raise StopIteration
 
 
+def end_workers(iterator: Any, *, persistent: bool = False) -> None:
+    """End the workers of a `DataLoader`'s iterator now; those that persist only if asked to."""
+    shutdown = getattr(iterator, "_shutdown_workers", None)
+    if shutdown is not None and (persistent or not getattr(iterator, "_persistent_workers", False)):
+        shutdown()
+
+
 class LoaderRun:
     """Iterator over one epoch of a loader.
 
@@ -67,19 +92,31 @@ class LoaderRun:
             more after the last and had none.
     """
 
-    __slots__ = ("_ahead_state", "_fetch", "_last", "_setup", "_stop", "batch_idx", "exhausted", "is_last")
+    # No reference cycles: torch's iterators must go by reference count. If the garbage collector finds one, the queues
+    # of its workers are closed first, and ending each worker takes five seconds.
+    __slots__ = (
+        "__weakref__",
+        "_ahead_state",
+        "_fetch",
+        "_last",
+        "_setup",
+        "_stop",
+        "_unbegun",
+        "batch_idx",
+        "exhausted",
+        "is_last",
+    )
 
     def __init__(self, setup: RunSetup) -> None:
         self._setup = setup
-        self._stop = setup.stop
+        self._unbegun = setup.num_workers == 0 and setup.moments.first is None and setup.skipped == 0
+        self._stop = 0 if self._unbegun else setup.stop
         self._last = setup.stop - 1
         self._ahead_state: dict[str, Any] | None = None
         self.batch_idx = setup.skipped - 1
         self.is_last = 0 < setup.skipped >= setup.stop
         self.exhausted = False
         self._fetch: Callable[[], Any] = setup.iterator.__next__
-        if setup.num_workers == 0 and setup.first is None and setup.skipped == 0:
-            self._fetch = self._first_fetch
 
     def __iter__(self) -> LoaderRun:
         return self
@@ -87,7 +124,7 @@ class LoaderRun:
     def __next__(self) -> Any:
         index = self.batch_idx + 1
         if index >= self._stop:
-            self._finish()
+            self._turn(index)
         try:
             batch = self._fetch()
         except StopIteration:
@@ -98,14 +135,14 @@ class LoaderRun:
             self.is_last = True
         return batch
 
-    def _first_fetch(self) -> Any:
-        """Keep the random states at the moment at which most samplers draw, then get out of the way."""
-        self._fetch = self._setup.iterator.__next__
-        self._setup.first = snapshot(self._setup.generators)
-        return self._fetch()
-
-    def _finish(self) -> None:
+    def _turn(self, index: int) -> None:
+        """The first batch is due, at which most samplers draw: keep the random states. Or the last one was returned."""
         setup = self._setup
+        if self._unbegun:
+            self._unbegun, self._stop = False, setup.stop
+            setup.moments.first = snapshot(setup.generators)
+            if index < self._stop:
+                return
         if setup.finish is not None and not self.exhausted:
             setup.finish()
             self.exhausted = True
@@ -114,22 +151,28 @@ class LoaderRun:
 
     def _release(self) -> None:
         """Drop the iterator: workers that do not persist end now, not when the plan goes."""
-        self._stop = 0
-        self._fetch = _ended
-        self._setup.iterator = iter(())
-        self._setup.finish = None
+        self._unbegun, self._stop, self._fetch = False, 0, _ended
+        iterator, self._setup.iterator, self._setup.finish = self._setup.iterator, iter(()), None
+        end_workers(iterator)
 
     def _data_ended(self) -> None:
         if not self.exhausted and self._setup.short is not None and self.batch_idx + 1 < self._stop:
             self._setup.short(self.batch_idx + 1)
         self.exhausted = True
 
+    def fetch_by(self, fetch: Callable[[], Any]) -> None:
+        """Get batches by calling `fetch` from now on."""
+        self._fetch = fetch
+
     def watch(self, make: Callable[[Callable[[], Any], Callable[[Callable[[], Any]], None]], Any]) -> None:
-        """Put an observer around the fetch: ``make(fetch, put_back)`` returns what is called instead."""
+        """Put an observer around every fetch: ``make(fetch, put_back)`` returns what is called instead."""
 
         def put_back(fetch: Callable[[], Any]) -> None:
-            self._fetch = fetch
+            run = this()
+            if run is not None:
+                run.fetch_by(fetch)
 
+        this = weakref.ref(self)
         self._fetch = make(self._fetch, put_back)
 
     def indices_count(self) -> int | None:
@@ -149,8 +192,8 @@ class LoaderRun:
         Returns:
             A dictionary of plain values and byte tensors: ``batches`` returned so far, ``complete`` (the last batch was
             among them), ``finished`` (the sampler ran to its end), ``num_workers``, the snapshots ``start``, ``first``,
-            ``ahead`` and ``base`` (see `RunSetup`), the loader's ``generators`` now, and ``workers``: number to
-            ``[state before its last batch, state after it]``.
+            ``base`` (see `Moments`) and ``ahead`` (before the look-ahead), the loader's ``generators`` now, and
+            ``workers``: number to ``[state before its last batch, state after it]``.
         """
         setup = self._setup
         return {
@@ -159,10 +202,10 @@ class LoaderRun:
             "complete": self.is_last or self.exhausted,
             "finished": self.exhausted,
             "num_workers": setup.num_workers,
-            "start": setup.start,
-            "first": setup.first,
+            "start": setup.moments.start,
+            "first": setup.moments.first,
+            "base": setup.moments.base,
             "ahead": self._ahead_state,
-            "base": setup.base,
             "generators": generator_states(setup.generators),
             "workers": setup.workers.state() if setup.workers is not None else {},
         }
@@ -207,7 +250,7 @@ class LookaheadRun(LoaderRun):
 
     def __init__(self, setup: RunSetup) -> None:
         super().__init__(setup)
-        self._fetch = setup.iterator.__next__
+        self._unbegun, self._stop = False, setup.stop
         self._ahead: Any = _END
         if setup.skipped < setup.stop:
             self._look_ahead()
