@@ -36,7 +36,7 @@ class StrategyFace:
     routes: Sequence[str] = ()  # instance attributes that `route_overrides` made
     routed: Sequence[str] = ()  # those of them that lead through an override
     inner_transfer: Callable[..., Any] | None = None
-    face_backward: bool = False
+    face_backward: bool = False  # whether something around `backward` is overridden
     running_optimizer: Any = None
 
     def _verb(self, name: str) -> Callable[..., Any]:
@@ -114,17 +114,6 @@ class StrategyFace:
 
     def post_backward(self, closure_loss: Tensor) -> None:
         """Run after backward."""
-
-    def backward_through_face(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Run backward with everything around it that a subclass of strategy or precision may override."""
-        module = self.lightning_module
-        optimizer = self.running_optimizer
-        if args and (args[0] is None or isinstance(args[0], torch.optim.Optimizer)):
-            optimizer, args = args[0], args[1:]
-        self.pre_backward(loss)
-        self.precision_plugin.backward(loss, module, optimizer, *args, **kwargs)
-        self.precision_plugin.post_backward(loss, module)
-        self.post_backward(loss)
 
     def optimizer_step(self, optimizer: Any, closure: Any, model: Any = None, **kwargs: Any) -> Any:
         """Old name of `step`; `closure` is any callable."""
@@ -320,12 +309,11 @@ def _step_noting_optimizer(
 
 
 def _backward(strategy: Any, closure_loss: Tensor, *args: Any, **kwargs: Any) -> Any:
+    if args and isinstance(args[0], torch.nn.Module):
+        args = args[1:]
     optimizer = strategy.running_optimizer
-    if (
-        optimizer is None
-        and strategy.optimizers
-        and getattr(strategy.lightning_module, "automatic_optimization", False)
-    ):
+    automatic = getattr(strategy.lightning_module, "automatic_optimization", False)
+    if optimizer is None and automatic and strategy.optimizers:
         optimizer = strategy.optimizers[0]  # inside of an accumulation window none is stepping
     return type(strategy).backward(strategy, closure_loss, optimizer, *args, **kwargs)
 

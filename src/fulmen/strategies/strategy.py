@@ -235,18 +235,24 @@ class Strategy(StrategyFace, ABC):
 
     # ------------------------------------------------------------------------------------------------------- per step
     def backward(self, closure_loss: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Run backward.
+        """Run the module's own `backward`, with everything around it that a subclass may override.
 
         Args:
             closure_loss: The loss, scaled where the precision scales it.
-            *args: Passed on to the loss's `backward`. (Code written for Lightning passes an optimizer or `None`
-                first: then the module's own `backward` runs.)
+            *args: First the module, or (in code written for Lightning) an optimizer or `None`, which both mean the
+                connected module; the rest is passed on.
             **kwargs: Passed on.
         """
-        if self.face_backward or (args and (args[0] is None or isinstance(args[0], Optimizer))):
-            self.backward_through_face(closure_loss, *args, **kwargs)
-        else:
-            closure_loss.backward(*args, **kwargs)
+        module, optimizer = self._lightning_module, self.running_optimizer
+        if args and isinstance(args[0], torch.nn.Module):
+            module, args = args[0], args[1:]
+        elif args and (args[0] is None or isinstance(args[0], Optimizer)):
+            optimizer, args = args[0], args[1:]
+        precision = self.precision_plugin
+        self.pre_backward(closure_loss)
+        precision.backward(closure_loss, module, optimizer, *args, **kwargs)
+        precision.post_backward(closure_loss, module)
+        self.post_backward(closure_loss)
         return closure_loss
 
     @property

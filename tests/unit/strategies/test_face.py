@@ -64,7 +64,7 @@ class Run:
             self.optimizer.zero_grad()
             with precision.context():
                 loss = step(torch.ones(2) if batch is None else batch, 0)
-            self.strategy.backward(precision.scale(loss))
+            self.strategy.backward(precision.scale(loss), self.net)
             return loss
 
         def ready() -> None:
@@ -175,7 +175,7 @@ def test_backward(automatic: bool) -> None:
     assert seen == [(run.optimizer,)]
     assert run.net.backwards == 1
     assert run.net.weight.tolist() == [-0.25, -0.25]
-    run.strategy.backward(run.net.training_step(torch.ones(2), 0))  # outside of a step
+    run.strategy.backward(run.net.training_step(torch.ones(2), 0), run.net)  # outside of a step
     assert seen[1] == ((run.optimizer,) if automatic else (None,))
 
 

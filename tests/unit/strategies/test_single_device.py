@@ -100,14 +100,27 @@ def test_set_up_and_one_step_by_hand() -> None:
     assert strategy.optimizers == []
 
 
-def test_backward_passes_arguments_on() -> None:
+@pytest.mark.feature("H-03")
+def test_backward_is_the_modules_own_and_passes_arguments_on() -> None:
+    class Net(nn.Module):
+        calls = 0
+
+        def backward(self, loss: torch.Tensor, *args: Any, **kwargs: Any) -> None:
+            self.calls += 1
+            loss.backward(*args, **kwargs)
+
     strategy = SingleDeviceStrategy()
-    x = torch.ones(2, requires_grad=True)
+    net, x = Net(), torch.ones(2, requires_grad=True)
     y = x * 2
     assert strategy.backward(y, torch.tensor([1.0, 3.0]), retain_graph=True) is y
-    strategy.backward(y, gradient=torch.ones(2))
+    strategy.backward(y, nn.Linear(1, 1), torch.tensor([1.0, 3.0]), retain_graph=True)
+    strategy.connect(net)
+    strategy.backward(y, None, gradient=torch.ones(2), retain_graph=True)
+    strategy.backward(y, torch.optim.SGD([x], lr=1.0), torch.ones(2), retain_graph=True)
+    strategy.backward(y, net, torch.ones(2))
     assert x.grad is not None
-    assert x.grad.tolist() == [4.0, 8.0]
+    assert x.grad.tolist() == [10.0, 18.0]
+    assert net.calls == 3
 
 
 @pytest.mark.feature("H-02", "H-03")
