@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fulmen.engine.precision.base import Precision
 from fulmen.engine.precision.clipping import clip_gradients
+from fulmen.engine.precision.mismatch import dtype_note
 from fulmen.engine.precision.mixed import MixedPrecision
 from fulmen.engine.precision.resolve import PRECISION_NAMES, resolve_precision
 from fulmen.engine.precision.true import DoublePrecision, HalfPrecision
@@ -15,5 +16,6 @@ __all__ = [
     "MixedPrecision",
     "Precision",
     "clip_gradients",
+    "dtype_note",
     "resolve_precision",
 ]
