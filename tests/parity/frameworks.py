@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import warnings
 from collections.abc import Iterator
@@ -12,12 +13,6 @@ from typing import Any
 
 import pytest
 
-# The peer's import and its runs warn of things that are not the subject here.
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    lightning: ModuleType = pytest.importorskip("lightning.pytorch", reason="the peer is a development dependency")
-    pytest.importorskip("lightning.pytorch.callbacks")
-
 PEER_VERSION = "2.6.6"
 
 LIGHTNING = "lightning"
@@ -26,6 +21,14 @@ STRICT = "fulmen-lightning"
 """Fulmen under `Policy.lightning`."""
 RIGHT = "fulmen-right"
 """Fulmen as it comes (`Policy.right`)."""
+
+
+def peer() -> ModuleType:
+    """The installed Lightning; without it the test is skipped. Imported on first use: it takes seconds."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what its import warns of is not the subject here
+        pytest.importorskip("lightning.pytorch.callbacks", reason="the peer is a development dependency")
+        return importlib.import_module("lightning.pytorch")
 
 
 class Framework:
@@ -39,7 +42,7 @@ class Framework:
         self.name = name
         self.extra: dict[str, Any] = {}
         if name == LIGHTNING:
-            self.L: Any = lightning
+            self.L: Any = peer()
         else:
             import fulmen
             from fulmen.engine.runtime.policy import Policy

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.parity.frameworks import LIGHTNING, PEER_VERSION, RIGHT, STRICT, Framework, lightning, quiet
+from tests.parity.frameworks import LIGHTNING, PEER_VERSION, RIGHT, STRICT, Framework, peer, quiet
 from tests.parity.recorder import record_all
 from tests.parity.write_traces import HERE, diff_of
 
@@ -52,7 +52,7 @@ def test_the_kept_traces_are_the_reference() -> None:
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_peer_calls_what_was_recorded(name: str, traces: Traces) -> None:
-    if lightning.__version__ != PEER_VERSION:
+    if peer().__version__ != PEER_VERSION:
         pytest.skip(f"recorded with {PEER_VERSION}")
     assert traces(LIGHTNING)[name] == recorded(name)
 
