@@ -6,7 +6,6 @@ import os
 import posixpath
 import shutil
 import tempfile
-import urllib.request
 from contextlib import suppress
 from typing import IO, Any
 
@@ -138,11 +137,19 @@ def fetch(path: PathOrStr, options: dict[str, Any] | None = None) -> IO[bytes]:
     """
     url = os.fspath(path)
     target = spool()
-    if protocol(url) in ("http", "https"):
-        with urllib.request.urlopen(url) as response:
-            shutil.copyfileobj(response, target, _BLOCK)
-    else:
-        with get_filesystem(url, **(options or {})).open(url, "rb") as file:
+    try:
+        with _reading(url, options) as file:
             shutil.copyfileobj(file, target, _BLOCK)
+    except BaseException:
+        target.close()
+        raise
     target.seek(0)
     return target
+
+
+def _reading(url: str, options: dict[str, Any] | None) -> Any:
+    if protocol(url) in ("http", "https"):
+        import urllib.request  # only here: it brings email and http along
+
+        return urllib.request.urlopen(url)
+    return get_filesystem(url, **(options or {})).open(url, "rb")

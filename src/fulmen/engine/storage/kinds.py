@@ -220,11 +220,11 @@ def restore_user(inner: Any, tag: Tag, cls: type) -> Any:
             raise TypeError(f"{cls!r} is no dataclass")
         return _restore_dataclass(inner, cls)
     if what == "namedtuple":
-        make = getattr(cls, "_make", cls)
-        return make(inner)
+        return getattr(cls, "_make", cls)(inner)
     if not issubclass(cls, _BASES):
         raise TypeError(f"{cls!r} is no subclass of a builtin type")
-    return cls(inner)
+    make: Any = cls
+    return make(inner)
 
 
 def _restore_dataclass(inner: dict[str, Any], cls: Any) -> Any:

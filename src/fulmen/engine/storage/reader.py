@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import zipfile
 from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
@@ -51,15 +50,25 @@ def read_verified(
         try:
             return _load(file, map_location, weights_only, as_table(safe_types))
         except pickle.UnpicklingError as error:
+            if weights_only is False:
+                raise _corrupt(where, str(error)) from error
             raise _unpickling_error(file, where, error) from error
-        except (EOFError, KeyError, IndexError, zipfile.BadZipFile) as error:
-            raise _corrupt(where, f"{type(error).__name__}: {error}") from error
-        except RuntimeError as error:
-            if "TorchScript" in str(error):
-                raise UnsafeCheckpointError(f"{where} is a TorchScript program, not a checkpoint: {error}") from error
-            if any(word in str(error) for word in ("PytorchStreamReader", "zip archive", "storage")):
-                raise _corrupt(where, str(error).splitlines()[0]) from error
-            raise
+        except Exception as error:
+            better = _load_error(where, error, weights_only)
+            if better is error:
+                raise
+            raise better from error
+
+
+def _load_error(where: str, error: Exception, weights_only: bool | None) -> Exception:
+    """Return what to raise for an error of torch's; a damaged or hostile pickle can make it raise anything."""
+    first = (str(error).splitlines() or [""])[0][:300]
+    if "TorchScript" in str(error):
+        return UnsafeCheckpointError(f"{where} is a TorchScript program, not a checkpoint ({first})")
+    torn = any(word in str(error) for word in ("PytorchStreamReader", "zip archive", "storage"))
+    if weights_only is False or (isinstance(error, RuntimeError) and not torn):
+        return error  # code of the file's own, or a device that is not here
+    return _corrupt(where, f"{type(error).__name__}: {first}")
 
 
 def _load(file: IO[bytes], map_location: MapLocation, weights_only: bool | None, table: Mapping[str, Any]) -> Any:
