@@ -10,6 +10,8 @@ import torch
 from tests.unit.data.streams import Augmented, EagerBatches, OwnRandom, by_hand, planned
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
+from fulmen.data.plan import LoaderPlan
+
 SIZE = 14
 WEIGHTS = [float(i + 1) for i in range(SIZE)]
 
@@ -87,6 +89,24 @@ def test_resume_of_a_resumed_run() -> None:
     three, saved, _ = planned(LOADERS["replacement"], resume=saved, save_at=(2, 1))
     four, _, _ = planned(LOADERS["replacement"], resume=saved)
     assert one + two + three + four == full
+
+
+@pytest.mark.feature("D-02")
+def test_by_count_leaves_out_the_draw_after_the_last_index() -> None:
+    """So does a loop that counts the batches itself."""
+
+    def make() -> DataLoader:
+        return loader(batch_size=7, shuffle=True, generator=generator())
+
+    counted: list[Any] = []
+    data = make()
+    for _ in range(3):
+        batches = iter(data)
+        counted += [next(batches)[:, 0].tolist() for _ in range(2)]
+    plan = LoaderPlan(make(), by_count=True)
+    planned_order = [batch[:, 0].tolist() for _ in range(3) for batch in plan.start()]
+    assert planned_order == counted
+    assert planned_order != [batch[:, 0].tolist() for data in [make()] for _ in range(3) for batch in data]
 
 
 WORKER_LOADERS: dict[str, Callable[[], DataLoader]] = {
