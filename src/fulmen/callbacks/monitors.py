@@ -92,8 +92,7 @@ def can_validate(trainer: Trainer) -> bool:
 
 def validation_batches(trainer: Trainer) -> float:
     """Return the number of validation batches over all loaders."""
-    count = trainer.num_val_batches
-    return sum(count) if isinstance(count, list | tuple) else count
+    return sum(trainer.num_val_batches)
 
 
 def validation_follows(trainer: Trainer, batch_idx: int) -> bool:
@@ -102,7 +101,7 @@ def validation_follows(trainer: Trainer, batch_idx: int) -> bool:
     if not can_validate(trainer) or every is None or (trainer.current_epoch + 1) % every != 0:
         return False
     interval = trainer.val_check_batch
-    if interval is None or math.isinf(interval):
+    if math.isinf(interval):
         return bool(trainer.is_last_batch)
     return (batch_idx + 1) % interval == 0
 

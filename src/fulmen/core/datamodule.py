@@ -138,7 +138,7 @@ class LightningDataModule(DataHooks, HyperparametersMixin):
 
     @restricted_classmethod
     def load_from_checkpoint(
-        cls,  # noqa: N805  # a class method, by a decorator that ruff does not know
+        cls,
         checkpoint_path: PathOrStr | Any,
         map_location: MapLocation = None,
         hparams_file: PathOrStr | None = None,

@@ -119,7 +119,7 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
     def trainer(self, trainer: Trainer | None) -> None:
         for child in self.children():
             if isinstance(child, LightningModule):
-                child.trainer = trainer  # type: ignore[assignment]  # None detaches
+                child.trainer = trainer
         self._trainer = trainer
 
     @property
@@ -393,7 +393,7 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
             return
         run = self._run()
         if run is None:
-            loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]  # torch
+            loss.backward(*args, **kwargs)
             return
         run.optimization.manual_backward(loss, *args, **kwargs)
 
@@ -402,7 +402,7 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
         if self._fabric is not None:
             self._fabric.backward(loss, *args, **kwargs)
         else:
-            loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]  # torch
+            loss.backward(*args, **kwargs)
 
     def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
         """How the weights are updated; override to change it, and pass the closure on.

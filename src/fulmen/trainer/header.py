@@ -30,7 +30,8 @@ def run_header(trainer: Trainer, plan: Any) -> str:
     if batch is None and plan is not None:
         batch = getattr(getattr(plan.loader, "batch_sampler", None), "batch_size", None)
     accumulate = trainer.accumulate_grad_batches
-    seen = f"{batch * accumulate * trainer.world_size} ({batch} x {accumulate} x {trainer.world_size})"
+    size = batch if isinstance(batch, int) else 0
+    seen = f"{size * accumulate * trainer.world_size} ({size} x {accumulate} x {trainer.world_size})"
     seed = os.environ.get("PL_GLOBAL_SEED")
     steps = plan.num_batches if plan is not None else float("inf")
     shown = "unknown" if steps == float("inf") else str(-(-int(steps) // accumulate))
@@ -38,7 +39,7 @@ def run_header(trainer: Trainer, plan: Any) -> str:
         ("devices", f"{trainer.num_devices} x {trainer.strategy.root_device} ({trainer.accelerator.name()})"),
         ("strategy", type(trainer.strategy).__name__),
         ("precision", trainer.precision),
-        ("global batch size", seen if isinstance(batch, int) else "unknown"),
+        ("global batch size", seen if size else "unknown"),
         ("steps per epoch", shown),
         ("seed", seed if seed is not None else "none (call seed_everything for repeatable runs)"),
         ("log folder", str(trainer.log_dir) if trainer.loggers else "none"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fulmen.callbacks.callback import Callback
+from fulmen.callbacks.results_table import print_results_table
 from fulmen.core.datahooks import DataHooks
 from fulmen.core.datamodule import LightningDataModule
 from fulmen.core.hparams import merge_hparams
@@ -27,7 +28,7 @@ from fulmen.engine.loops.predict import PredictLoop
 from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.steps import AutomaticStep, ManualStep
 from fulmen.engine.results.store import Results
-from fulmen.errors import CheckpointError, warn
+from fulmen.errors import CheckpointError, MisconfigurationException, warn
 from fulmen.trainer import checkpointing
 from fulmen.trainer.checks import check_request
 from fulmen.trainer.header import run_header
@@ -258,8 +259,6 @@ class RunGuard:
         own_step = overrides(module, spec.LR_SCHEDULER_STEP.name, LightningModule)
         optimizers, configs = parse_optimizers(value, type(module).__name__, own_scheduler_step=own_step)
         if module.automatic_optimization and len(optimizers) > 1:
-            from fulmen.errors import MisconfigurationException
-
             raise MisconfigurationException(
                 f"{type(module).__name__}.configure_optimizers returned {len(optimizers)} optimizers, which automatic "
                 "optimization does not step; set `self.automatic_optimization = False` in `__init__` and step them in "
@@ -290,7 +289,7 @@ class RunGuard:
             loop.sanity_check()
             if trainer.plan.flags.detect_anomaly:
                 self.stack.enter_context(torch.autograd.set_detect_anomaly(True))
-            if trainer.plan.show_header:
+            if trainer.plan.summary:
                 rank_zero_info(run_header(trainer, session.loaders.train()))
             return loop
         if fn == TrainerFn.PREDICTING:
@@ -320,13 +319,10 @@ class RunGuard:
             logger.finalize("success")
         trainer.state.status = TrainerStatus.FINISHED
         self.result = result
-        if request.fn in (TrainerFn.VALIDATING, TrainerFn.TESTING):
-            if request.verbose and trainer.is_global_zero and result:
-                from fulmen.callbacks.results_table import print_results_table
-
-                print_results_table(result, request.fn.value)
         if request.fn == TrainerFn.FITTING:
             self.raise_save_errors()
+        elif request.fn != TrainerFn.PREDICTING and request.verbose and trainer.is_global_zero:
+            print_results_table(result, request.fn.value)
 
     def raise_save_errors(self) -> None:
         """Checkpoints that could not be written are an error at the end, not during training."""
@@ -352,7 +348,7 @@ class RunGuard:
         if overrides(request.module, spec.TEARDOWN, LightningModule):
             request.module.teardown(stage)
 
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> bool:
+    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         trainer = self.trainer
         try:
             if error is not None:
@@ -363,7 +359,6 @@ class RunGuard:
             trainer.close_session(self.outer, self.outer_stage)
         if isinstance(error, KeyboardInterrupt) and not trainer.policy.raise_keyboard_interrupt:
             sys.exit(1)
-        return False
 
     def fail(self, error: BaseException) -> None:
         """An exception ends the run: note it, tell callbacks and data module, close loggers, tear down."""

@@ -145,7 +145,7 @@ def make_loggers(plan: Plan) -> list[Any]:
 
 def warn_of_misspelt_hooks(obj: Any, base: type) -> None:
     """Warn of methods whose names are close to a hook's, such as `trainng_step`."""
-    known = {name for name in dir(base)}
+    known = set(dir(base))
     for kind in type(obj).__mro__:
         if kind is base or kind.__module__.startswith(("torch.", "fulmen.")):
             continue

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from fulmen.engine.hooks.running import Cursor
 
 
-class _StrEnum(str, Enum):
-    def __str__(self) -> str:
-        return str(self.value)
-
-    def __hash__(self) -> int:
-        return hash(self.value)
-
-
-class TrainerStatus(_StrEnum):
+class TrainerStatus(StrEnum):
     """How the last call ended, or that it runs."""
 
     INITIALIZING = "initializing"
@@ -29,7 +21,7 @@ class TrainerStatus(_StrEnum):
         return self in (self.FINISHED, self.INTERRUPTED)
 
 
-class TrainerFn(_StrEnum):
+class TrainerFn(StrEnum):
     """Which method was called."""
 
     FITTING = "fit"
@@ -38,7 +30,7 @@ class TrainerFn(_StrEnum):
     PREDICTING = "predict"
 
 
-class RunningStage(_StrEnum):
+class RunningStage(StrEnum):
     """What runs at the moment."""
 
     TRAINING = "train"

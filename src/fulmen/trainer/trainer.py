@@ -260,7 +260,7 @@ class Trainer(TrainerViews):
         keep = return_predictions is not False
         loaders = {PREDICT.loader: given}
         request = Request(TrainerFn.PREDICTING, module, datamodule, loaders, path, weights_only, keep=keep)
-        return run(self, request)  # type: ignore[no-any-return]  # the loop's list
+        return run(self, request)
 
     def _evaluate(
         self,
@@ -277,7 +277,7 @@ class Trainer(TrainerViews):
         given, datamodule = self._split(dataloaders, datamodule)
         datamodule = self._kept_datamodule(model, given, datamodule)
         request = Request(fn, module, datamodule, {loader: given}, path, weights_only, verbose=verbose)
-        return run(self, request)  # type: ignore[no-any-return]  # the loop's list
+        return run(self, request)
 
     def _split(self, loaders: Any, datamodule: Any) -> tuple[Any, Any]:
         from fulmen.core.datamodule import LightningDataModule
@@ -381,7 +381,7 @@ class Trainer(TrainerViews):
 
     def close_session(self, outer: Session | None, stage: str | None) -> None:
         """Back to the session around this one, if any."""
-        if self._session is not None and hasattr(self._session.optimization, "release"):
+        if self._session is not None:
             self._session.optimization.release()
         self._session = outer
         cursor = self._cursor

@@ -589,7 +589,7 @@ def _limit(name: str) -> property:
 
     def get(self: TrainerViews) -> int | float:
         value = getattr(self._control.limits, name)
-        return 1.0 if value is None else value  # type: ignore[no-any-return]  # int or float
+        return 1.0 if value is None else value
 
     def put(self: TrainerViews, value: int | float | None) -> None:
         setattr(self._control.limits, name, value)

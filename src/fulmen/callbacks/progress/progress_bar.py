@@ -86,7 +86,7 @@ class ProgressBar(Callback):
         trainer = self.trainer
         total = trainer.num_training_batches
         max_steps = trainer.max_steps
-        if max_steps is None or max_steps <= 0:
+        if max_steps <= 0:
             return total
         # Steps are counted on during the epoch, so the number is fixed when it is first asked for in an epoch.
         key = (trainer.current_epoch, max_steps, total)
@@ -193,7 +193,7 @@ def run_length(trainer: Trainer) -> int | float | None:
     lengths: list[int | float] = []
     if trainer.max_epochs is not None and trainer.max_epochs >= 0:
         lengths.append(trainer.max_epochs * trainer.num_training_batches)
-    if trainer.max_steps is not None and trainer.max_steps > 0:
+    if trainer.max_steps > 0:
         lengths.append(trainer.max_steps * max(1, trainer.accumulate_grad_batches))
     total = min(lengths, default=math.inf)
     return None if math.isinf(total) or math.isnan(total) else total

@@ -135,8 +135,7 @@ class FitLoop:
         hooks, cursor, progress = session.hooks, session.cursor, session.progress
         step, results, control = session.optimization, session.train_results, session.control
         batches, transfer = self.batches, session.loaders.transfer()
-        counts_batches = session.policy.count_batches
-        exact_window, length = session.policy.accumulate_actual_window, self.num_batches
+        step.length = self.num_batches
         for batch in batches:
             if hooks.stale():
                 hooks.build()
@@ -152,23 +151,17 @@ class FitLoop:
                 self.is_last = True
                 self.end_schedules(stepped=False)
                 break
-            window = control.accumulate
-            ends_window = is_last or progress.in_window + 1 >= window
-            if exact_window and window > 1:
-                window = int(min(window, length - (batch_idx - progress.in_window)))
-            step.run(batch, batch_idx, window, ends_window)
-            if step.stepped and counts_batches:
-                progress.global_step += 1
+            step.run(batch, batch_idx, is_last)
             if control.schedulers:
-                self.end_schedules(stepped=ends_window)
+                self.end_schedules(stepped=step.ends_window)
             if hooks.on_train_batch_end is not None:
                 hooks.on_train_batch_end(step.outputs, batch, batch_idx)
             step.reset()
-            if (ends_window and control.log_every and not (progress.stepped_batches + 1) % control.log_every) or (ends_window and (control.fast_dev_run or (control.should_stop and control.log_every))):
+            if step.ends_window and self.row_due():
                 self.write_step()
             if self.validates and validation_due(control, progress, is_last=is_last):
-                self.validate(clear=ends_window)
-            if ends_window:
+                self.validate(clear=step.ends_window)
+            if step.ends_window:
                 if control.schedulers and step.automatic:
                     step_schedulers(session, "step", plateau=True)
                 progress.stepped_batches += 1
@@ -206,6 +199,13 @@ class FitLoop:
             step_schedulers(session, "step", plateau=False)
         if self.is_last:
             step_schedulers(session, "epoch", plateau=False)
+
+    def row_due(self) -> bool:
+        """Whether the step values of this batch go to the loggers."""
+        control = self.session.control
+        if not control.log_every:
+            return False
+        return not (self.session.progress.stepped_batches + 1) % control.log_every or control.should_stop
 
     def write_step(self) -> None:
         """A row of step values for the loggers."""

@@ -118,9 +118,9 @@ class Loaders:
 
     def _transfer_hook(self, name: str) -> Callable[..., Any] | None:
         if self.datamodule is not None and overrides(self.datamodule, name, DataHooks):
-            return getattr(self.datamodule, name)  # type: ignore[no-any-return]  # user's method
+            return getattr(self.datamodule, name)
         if overrides(self.module, name, LightningModule):
-            return getattr(self.module, name)  # type: ignore[no-any-return]  # user's method
+            return getattr(self.module, name)
         return None
 
 

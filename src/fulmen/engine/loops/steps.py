@@ -65,6 +65,8 @@ class StepRoom:
         self.closure: Callable[[], Any] = self.run_closure
         self.finish: LightningOptimizer | None = None
         self.stepped = False
+        self.ends_window = True
+        self.length: int | float = float("inf")
         self.hooks: HookTable
 
     automatic = True
@@ -91,6 +93,18 @@ class StepRoom:
 
     def reset(self) -> None:
         """Drop what belongs to the last batch."""
+
+    def run(self, batch: Any, batch_idx: int, is_last: bool) -> None:
+        """Train on one batch."""
+        raise MisconfigurationException(f"{type(self).__name__} cannot train; it is the base of the two that do.")
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """What `on_train_batch_end` gets."""
+        return {}
+
+    def release(self) -> None:
+        """Let go of what was put on the optimizers."""
 
     # --- optimizer steps ---------------------------------------------------------------------------------------
 
@@ -130,7 +144,7 @@ class StepRoom:
         if not self.plain_backward:
             self.strategy.backward(loss, self.module, *args, **kwargs)
         elif self.own_backward is None:
-            loss.backward(*args, **kwargs)  # type: ignore[no-untyped-call]  # torch
+            loss.backward(*args, **kwargs)
         else:
             cursor = self.cursor
             outer, cursor.hook = cursor.hook, BACKWARD
@@ -215,25 +229,30 @@ class AutomaticStep(StepRoom):
         """Drop batch, loss and output of the last batch."""
         self.batch = self.output = self.loss = None
 
-    def run(self, batch: Any, batch_idx: int, window: int, last: bool) -> None:
+    def run(self, batch: Any, batch_idx: int, is_last: bool) -> None:
         """Train on one batch.
 
         Args:
             batch: On the device.
             batch_idx: Its index in the epoch.
-            window: Number of batches in its accumulation window, as far as known.
-            last: Whether it ends the window, so that the optimizer steps.
+            is_last: Whether it is the epoch's last.
         """
-        progress = self.progress
+        progress, window = self.progress, self.control.accumulate
         self.batch = batch
         self.batch_idx = batch_idx
         self.first = progress.in_window == 0
-        self.divisor = window
         self.called = self.stepped = False
+        if window > 1:
+            self.ends_window = is_last or progress.in_window + 1 >= window
+            if self.policy.accumulate_actual_window:
+                window = int(min(window, self.length - (batch_idx - progress.in_window)))
+        else:
+            self.ends_window = True
+        self.divisor = window
         if self.first:
             self.contributed = 0
         progress.in_window += 1
-        if not last:
+        if not self.ends_window:
             self.accumulate()
             return
         cursor = self.cursor
@@ -249,6 +268,8 @@ class AutomaticStep(StepRoom):
                 f"{type(self.module).__name__}.optimizer_step did not run the closure; call "
                 "`optimizer.step(closure=optimizer_closure)`, or `optimizer_closure()` before `optimizer.step()`."
             )
+        if self.stepped and self.policy.count_batches:
+            progress.global_step += 1
 
     def accumulate(self) -> None:
         """A batch inside of a window: gradients only, without synchronisation of ranks."""
@@ -327,7 +348,7 @@ class AutomaticStep(StepRoom):
             return
         if self.policy.accumulate_actual_window:
             factor = self.divisor / self.contributed
-            for group in optimizer.param_groups:
+            for group in optimizer.optimizer.param_groups:
                 for param in group["params"]:
                     if param.grad is not None:
                         param.grad.mul_(factor)
@@ -374,7 +395,7 @@ class ManualStep(StepRoom):
         """Drop the output of the last batch."""
         self.output = None
 
-    def run(self, batch: Any, batch_idx: int, window: int, last: bool) -> None:
+    def run(self, batch: Any, batch_idx: int, is_last: bool) -> None:
         """Let the module train on one batch; arguments as in `AutomaticStep.run`."""
         self.stepped = False
         cursor = self.cursor
@@ -386,6 +407,8 @@ class ManualStep(StepRoom):
             with self.context():
                 self.output = self.step_function(*args)
         cursor.hook = outer
+        if self.stepped and self.policy.count_batches:
+            self.progress.global_step += 1
 
     @property
     def outputs(self) -> dict[str, Any]:

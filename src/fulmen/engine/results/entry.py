@@ -55,6 +55,21 @@ class Flags:
         "sync_dist_group",
     )
 
+    name: str
+    hook: str
+    given: tuple[Any, ...]
+    place: str
+    prog_bar: bool
+    logger: bool
+    on_step: bool
+    on_epoch: bool
+    reduce: Any
+    sync_dist: bool
+    sync_dist_group: Any
+    add_dataloader_idx: bool
+    rank_zero_only: bool
+    dataloader_idx: int | None
+
     def __init__(self, **values: Any) -> None:
         for name in self.__slots__:
             setattr(self, name, values[name])

@@ -103,7 +103,7 @@ class Results:
                 value = self._single(name, value, hook)
         elif not isinstance(value, (int, float)):
             value = self._plain(name, value, hook)
-        weight = batch_size
+        weight: float | None = batch_size
         if weight is None:
             weight = self.batch_size
             if weight is None:
@@ -247,7 +247,7 @@ def _differs(name: str, flags: Flags, given: tuple[Any, ...]) -> str:
 
 def _check(hook: HookSpec | None, name: str, given: tuple[Any, ...], dataloader_idx: int | None) -> Flags:
     """Check a key's flags at its first call."""
-    if not isinstance(name, str) or not name:
+    if not name or type(name) is not str:
         raise LoggingError(f"self.log({name!r}, ...): the name must be a non-empty string.")
     where = f"self.log({name!r}, ...) in `{_where(hook)}`"
     if hook is None or hook.log is None:

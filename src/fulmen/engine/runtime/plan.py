@@ -20,13 +20,12 @@ class Plan:
         fast_dev_run: Batches of a trial run, 0 for a real one.
         checkpoints: Whether checkpoints are written.
         progress_bar: Whether progress is shown.
-        summary: Whether the model is summarised.
+        summary: Whether a fit says what it runs on and summarises the model.
         logger: `True` for the default logger, `False`, or loggers.
         log_every: Rows of step values each so many batches.
         sanity_steps: Batches of the sanity check.
         val_interval: Validation each so many batches or share of an epoch.
         folder: Where files go, as given or the working folder.
-        show_header: Whether a fit prints what it runs on.
         max_time: Longest duration of training, `None` for no limit.
         policy: Differences from Lightning.
     """
@@ -42,7 +41,6 @@ class Plan:
     val_interval: int | float
     folder: str
     max_time: timedelta | None
-    show_header: bool
     policy: Policy
 
 
@@ -75,7 +73,6 @@ def make_plan(flags: TrainerFlags) -> Plan:
         val_interval=1.0 if flags.val_check_interval is None or dev else flags.val_check_interval,
         folder=os.getcwd() if flags.default_root_dir is None else os.fspath(flags.default_root_dir),
         max_time=parse_duration(flags.max_time),
-        show_header=not quiet and flags.enable_model_summary is not False,
         policy=policy,
     )
 
