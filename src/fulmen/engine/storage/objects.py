@@ -216,14 +216,12 @@ def unpack(record: Record, path: str, table: Mapping[str, Any], *, trusted: bool
             return UnsafeValue(path, str(record.get("type")), (), _first_line(error), record=record)
     type_name, needs = str(record.get("type")), [str(name) for name in record.get("needs", ())]
     missing = tuple(name for name in needs if name not in table and not name.startswith("torch._utils."))
-    # A seal of another process means nothing here; dropping it keeps the record foreign when it is saved again.
-    kept = {key: part for key, part in record.items() if key != "seal"}
     if missing:
-        return UnsafeValue(path, type_name, missing, record=kept)
+        return UnsafeValue(path, type_name, missing, record=record)
     try:
         return _restricted(payload, tensors, table)
     except Exception as error:  # a hostile or unusual pickle can fail in any way; nothing of it is used then
-        return UnsafeValue(path, type_name, tuple(needs), _first_line(error), record=kept)
+        return UnsafeValue(path, type_name, tuple(needs), _first_line(error), record=record)
 
 
 def _restricted(payload: bytes, tensors: list[Tensor], table: Mapping[str, Any]) -> Any:
