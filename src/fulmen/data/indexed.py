@@ -156,7 +156,7 @@ class IndexedSource:
             generators,
             skip=skip - again,
             before_first=stream["first"] if stream is not None else None,
-            before_second_iter=None,
+            before_second_iter=here if before is not None else None,
         )
         iterator = iter(self._twin)
         self._catch_up()

@@ -62,6 +62,17 @@ class OwnRandom(Sampler[int]):
         return self.size
 
 
+class SharedRandom(Augmented):
+    """Draws from the generator that its sampler draws from, too."""
+
+    def __init__(self, sampler: OwnRandom) -> None:
+        super().__init__(sampler.size)
+        self.rng = sampler.rng
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.cat([super().__getitem__(index), torch.tensor([self.rng.random()])])
+
+
 def seed(value: int) -> None:
     random.seed(value)
     np.random.seed(value)

@@ -248,6 +248,23 @@ def test_workers_end_with_the_epoch() -> None:
     assert set(multiprocessing.active_children()) == before
 
 
+class Broken(Augmented):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        raise OSError(f"cannot read {index}")
+
+
+@pytest.mark.feature("D-10")
+def test_workers_end_when_a_run_is_closed_though_an_exception_remembers_them() -> None:
+    gc.collect()
+    before = set(multiprocessing.active_children())
+    run = LoaderPlan(DataLoader(Broken(8), batch_size=2, num_workers=1)).start()
+    with pytest.raises(OSError, match="cannot read 0") as info:
+        next(run)
+    run.close()
+    assert set(multiprocessing.active_children()) == before
+    assert info.value.__traceback__ is not None
+
+
 @pytest.mark.feature("D-02")
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("skip", [0, 2])
@@ -383,8 +400,16 @@ def test_resume_with_look_ahead(done: int) -> None:
     assert found[done][0] == full[done][0]
 
 
+class DrawsOrder(Stream):
+    """An iterable without indices that draws its order at the first batch."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from torch.randperm(self.size).tolist()
+
+
 @pytest.mark.feature("C-03")
-def test_resume_goes_on_where_hooks_draw_before_the_first_batch() -> None:
+@pytest.mark.parametrize("make", [lambda: DrawsOrder(9), lambda: DataLoader(range(9), batch_size=2, shuffle=True)])
+def test_resume_goes_on_where_hooks_draw_before_the_first_batch(make: Any) -> None:
     """The sampler draws its seed at the first batch, after what hooks drew in between."""
 
     def train(plan: LoaderPlan, most: int) -> tuple[list[Any], dict[str, Any]]:
@@ -392,21 +417,20 @@ def test_resume_goes_on_where_hooks_draw_before_the_first_batch() -> None:
         torch.rand(3)
         found = []
         for batch in run:
-            found.append(batch.tolist())
+            found.append(str(batch))
             if len(found) == most:
                 break
         return found, checkpoint(0, run)
 
-    def make() -> LoaderPlan:
-        return LoaderPlan(DataLoader(Augmented(14), batch_size=3, shuffle=True))
-
+    # By count, an iterable without length is not read ahead either, so its first batch comes after the hooks.
+    options: dict[str, Any] = {"by_count": True, "limit": 4}
     seed(1)
-    full, _ = train(make(), 99)
+    full, _ = train(LoaderPlan(make(), **options), 99)
     seed(1)
-    before, saved = train(make(), 2)
-    run = make().start(2, saved["stream"])
+    before, saved = train(LoaderPlan(make(), **options), 2)
+    run = LoaderPlan(make(), **options).start(2, saved["stream"])
     set_main_state(saved["main"])
-    assert before + [batch.tolist() for batch in run] == full
+    assert before + [str(batch) for batch in run] == full
 
 
 @pytest.mark.feature("C-03")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.data.streams import Augmented, EagerBatches, OwnRandom, by_hand, planned
+from tests.unit.data.streams import Augmented, EagerBatches, OwnRandom, SharedRandom, by_hand, planned
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from fulmen.data.plan import LoaderPlan
@@ -28,6 +28,11 @@ def eager(own: bool) -> DataLoader:
     return DataLoader(Augmented(SIZE), batch_sampler=EagerBatches(SIZE, generator() if own else None))
 
 
+def shared() -> DataLoader:
+    sampler = OwnRandom(SIZE)
+    return DataLoader(SharedRandom(sampler), batch_size=4, sampler=sampler)
+
+
 LOADERS: dict[str, Callable[[], DataLoader]] = {
     "sequential": loader,
     "shuffle": lambda: loader(shuffle=True),
@@ -44,6 +49,10 @@ LOADERS: dict[str, Callable[[], DataLoader]] = {
     "batch sampler": lambda: DataLoader(
         Augmented(SIZE), batch_sampler=BatchSampler(RandomSampler(range(SIZE)), 5, False)
     ),
+    "batch sampler, own random": lambda: DataLoader(
+        Augmented(SIZE), batch_sampler=BatchSampler(OwnRandom(SIZE), 5, False)
+    ),
+    "generator shared with the data set": shared,
     "own batch sampler": lambda: eager(False),
     "own batch sampler, generator": lambda: eager(True),
     "no batching": lambda: DataLoader(Augmented(6), batch_size=None, shuffle=True),
