@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _own_folder_and_fresh_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give each test an empty folder, all once-only warnings still to come, and an environment of its own."""
     from fulmen.errors import forget_warnings
+    from fulmen.utilities.rank_zero import rank_zero_only
 
     monkeypatch.chdir(tmp_path)
     # A seed set by one test would be inherited by the next.
@@ -46,6 +47,7 @@ def _own_folder_and_fresh_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     forget_warnings()
     yield
     forget_warnings()
+    del rank_zero_only.rank  # a strategy set it; from now on the environment is asked again
     for name in os.environ.keys() - before.keys():
         del os.environ[name]
     os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
