@@ -3,38 +3,66 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from fulmen.engine.runtime.flags import TrainerFlags
-from fulmen.errors import ArgumentValueError, suggest
+from fulmen.errors import ArgumentValueError, MisconfigurationException, suggest
 
-_PREFIXES = ("PL_TRAINER_", "FULMEN_TRAINER_")
-_DEFAULTS = TrainerFlags()
+_PREFIXES = ("PL_TRAINER_", "FULMEN_TRAINER_")  # the later one wins
+_Arguments = ParamSpec("_Arguments")
+_Self = TypeVar("_Self")
 
 
-def environment_defaults(given: dict[str, Any]) -> dict[str, Any]:
-    """Fill arguments that have their default from the environment.
+def defaults_from_environment(
+    init: Callable[Concatenate[_Self, _Arguments], None],
+) -> Callable[Concatenate[_Self, _Arguments], None]:
+    """Let the environment give those keyword arguments of a constructor that its caller leaves out."""
+    names = [name for name, p in inspect.signature(init).parameters.items() if p.kind is p.KEYWORD_ONLY]
+
+    @wraps(init)
+    def with_defaults(self: _Self, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+        found = environment_defaults(names, kwargs)
+        kwargs.update({name: value for name, (_, value) in found.items()})
+        try:
+            init(self, *args, **kwargs)
+        except MisconfigurationException as error:
+            used = ", ".join(f"{variable}={os.environ[variable]!r}" for variable, _ in found.values())
+            if used:
+                error.add_note(f"From the environment: {used}.")
+            raise
+
+    return with_defaults
+
+
+def environment_defaults(names: Iterable[str], given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """Find arguments that the environment sets and the caller does not.
 
     Args:
-        given: All arguments.
+        names: All arguments.
+        given: Those that the caller gave.
+
+    Returns:
+        The variable and the value, by argument.
 
     Raises:
         ArgumentValueError: For a variable that names no argument.
     """
-    names = {name.upper(): name for name in given}
-    result = dict(given)
+    known = {name.upper(): name for name in names}
+    found: dict[str, tuple[str, Any]] = {}
     for prefix in _PREFIXES:
         for variable, text in os.environ.items():
             if not variable.startswith(prefix):
                 continue
-            name = names.get(variable[len(prefix) :])
+            name = known.get(variable[len(prefix) :])
             if name is None:
-                hint = suggest(variable[len(prefix) :].lower(), given)
+                hint = suggest(variable[len(prefix) :].lower(), known.values())
                 raise ArgumentValueError(f"{variable}={text!r}: Trainer has no such argument.{hint}")
-            if given[name] == getattr(_DEFAULTS, name):
-                result[name] = _value(text)
-    return result
+            if name not in given:
+                found[name] = (variable, _value(text))
+    return found
 
 
 def _value(text: str) -> Any:

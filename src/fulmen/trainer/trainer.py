@@ -15,10 +15,10 @@ from fulmen.engine.results.hub import MetricsHub
 from fulmen.engine.runtime.flags import TrainerFlags
 from fulmen.engine.runtime.plan import make_plan
 from fulmen.engine.runtime.runtime import Runtime, apply_determinism, make_runtime
-from fulmen.errors import MisconfigurationException, suggest, warn
+from fulmen.errors import suggest, warn
 from fulmen.trainer import checkpointing
 from fulmen.trainer.checks import check_module
-from fulmen.trainer.environment import environment_defaults
+from fulmen.trainer.environment import defaults_from_environment
 from fulmen.trainer.header import describe_trainer
 from fulmen.trainer.loop_views import FitLoopView, LoopView
 from fulmen.trainer.run import Request, run
@@ -88,6 +88,7 @@ class Trainer(TrainerViews):
         TypeError: For an unknown argument.
     """
 
+    @defaults_from_environment
     def __init__(
         self,
         *,
@@ -140,7 +141,7 @@ class Trainer(TrainerViews):
             names = [f"{name}={value!r}" for name, value in unknown.items()]
             hint = suggest(next(iter(unknown)), given)
             raise TypeError(f"Trainer({', '.join(names)}): there is no such argument.{hint}")
-        self.plan = make_plan(TrainerFlags(**environment_defaults(given)))
+        self.plan = make_plan(TrainerFlags(**given))
         flags = self.plan.flags
         apply_determinism(flags.deterministic, flags.benchmark)
         self.run_id = uuid.uuid4().hex
@@ -382,6 +383,7 @@ class Trainer(TrainerViews):
     def close_session(self, outer: Session | None, stage: str | None) -> None:
         """Back to the session around this one, if any."""
         if self._session is not None:
+            self._session.loaders.close()
             self._session.optimization.release()
         self._session = outer
         cursor = self._cursor
@@ -463,18 +465,13 @@ def _control(plan: Any) -> RunControl:
     elif max_epochs is None:
         max_epochs = -1
     limits = Limits(*(dev or getattr(flags, f"limit_{stage}_batches") for stage in ("train", "val", "test", "predict")))
-    min_epochs = flags.min_epochs
-    if min_epochs is not None and max_epochs != -1 and min_epochs > max_epochs:
-        raise MisconfigurationException(
-            f"Trainer(min_epochs={min_epochs}, max_epochs={max_epochs}): min_epochs must not be more than max_epochs."
-        )
     return RunControl(
         accumulate=flags.accumulate_grad_batches,
         clip_value=flags.gradient_clip_val,
         clip_algorithm=flags.gradient_clip_algorithm,
         limits=limits,
         max_epochs=max_epochs,
-        min_epochs=min_epochs,
+        min_epochs=flags.min_epochs,
         max_steps=max_steps,
         min_steps=flags.min_steps,
         log_every=plan.log_every if not dev else 1,

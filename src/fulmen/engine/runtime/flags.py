@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -43,10 +44,13 @@ def share(name: str, value: Any, *, none: bool = True) -> None:
         raise _fail(name, value, must, kind=ArgumentValueError)
 
 
-def choice(name: str, value: Any, options: tuple[Any, ...]) -> None:
+def choice(name: str, value: Any, options: tuple[Any, ...], *, of: tuple[type, ...] = (str,)) -> None:
     """One of some values."""
+    must = "one of " + ", ".join(map(repr, options))
+    if not isinstance(value, of):
+        raise _fail(name, value, must, kind=ArgumentTypeError)
     if value not in options:
-        raise _fail(name, value, "one of " + ", ".join(map(repr, options)), kind=ArgumentValueError)
+        raise _fail(name, value, must, kind=ArgumentValueError)
 
 
 @dataclass
@@ -121,6 +125,7 @@ class TrainerFlags:
                     "Trainer(barebones=True): num_sanity_val_steps, fast_dev_run, detect_anomaly and "
                     "log_every_n_steps must be left out."
                 )
+        self._check_limits()
         if self.overfit_batches and self.fast_dev_run:
             raise MisconfigurationException("Trainer(overfit_batches=..., fast_dev_run=...): set one of them only.")
         if self.check_val_every_n_epoch is None and isinstance(self.val_check_interval, float):
@@ -128,6 +133,14 @@ class TrainerFlags:
                 f"Trainer(val_check_interval={self.val_check_interval}, check_val_every_n_epoch=None): a share of an "
                 "epoch makes no sense when batches are counted over epochs; give val_check_interval as an int."
             )
+
+    def _check_limits(self) -> None:
+        for unit, none in (("epochs", (None, -1)), ("steps", (-1,))):
+            least, most = getattr(self, f"min_{unit}"), getattr(self, f"max_{unit}")
+            if least is not None and most not in none and least > most:
+                raise MisconfigurationException(
+                    f"Trainer(min_{unit}={least}, max_{unit}={most}): min_{unit} must not be more than max_{unit}."
+                )
 
 
 def _limit_check(name: str, value: Any) -> None:
@@ -188,12 +201,29 @@ def _clip(name: str, value: Any) -> None:
 
 def _clip_algorithm(name: str, value: Any) -> None:
     if value is not None:
-        choice(name, str(getattr(value, "value", value)), ("norm", "value"))
+        choice(name, getattr(value, "value", value), ("norm", "value"))
 
 
 def _deterministic(name: str, value: Any) -> None:
-    if value is not None and not isinstance(value, bool):
-        choice(name, value, ("warn",))
+    if value is not None:
+        choice(name, value, (True, False, "warn"), of=(bool, str))
+
+
+def _accumulate(name: str, value: Any) -> None:
+    if isinstance(value, dict):
+        raise _fail(
+            name,
+            value,
+            "an int; for another number from some epoch on use the callback GradientAccumulationScheduler(scheduling="
+            f"{value!r})",
+            kind=ArgumentTypeError,
+        )
+    integer(name, value, least=1)
+
+
+def _folder(name: str, value: Any) -> None:
+    if value is not None and not isinstance(value, (str, os.PathLike)):
+        raise _fail(name, value, "a path, a URL or None", kind=ArgumentTypeError)
 
 
 def _max_time(name: str, value: Any) -> None:
@@ -226,7 +256,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "enable_checkpointing": _flag(none=True),
     "enable_progress_bar": _flag(none=True),
     "enable_model_summary": _flag(none=True),
-    "accumulate_grad_batches": _at_least(1),
+    "accumulate_grad_batches": _accumulate,
     "gradient_clip_val": _clip,
     "gradient_clip_algorithm": _clip_algorithm,
     "deterministic": _deterministic,
@@ -237,5 +267,6 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "barebones": _flag(),
     "sync_batchnorm": _flag(),
     "reload_dataloaders_every_n_epochs": _at_least(0),
+    "default_root_dir": _folder,
     "enable_autolog_hparams": _flag(),
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from fulmen.engine.runtime.flags import TrainerFlags
 from fulmen.engine.runtime.policy import Policy, default_policy
-from fulmen.errors import ArgumentTypeError, MisconfigurationException
+from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException, suggest
 
 
 @dataclass(frozen=True)
@@ -77,21 +77,39 @@ def make_plan(flags: TrainerFlags) -> Plan:
     )
 
 
+_UNITS = ("days", "hours", "minutes", "seconds", "weeks", "milliseconds", "microseconds")
+
+
 def parse_duration(value: Any) -> timedelta | None:
     """Read `max_time`: a timedelta, a dict of its arguments, or `DD:HH:MM:SS`.
 
     Raises:
-        ArgumentTypeError: For anything else.
+        ArgumentTypeError: If a dict's values are no numbers.
+        ArgumentValueError: For another text, unit or a negative time.
     """
-    if value is None or isinstance(value, timedelta):
-        return value
-    if isinstance(value, dict):
-        return timedelta(**value)
-    parts = value.split(":")
-    if len(parts) != 4 or not all(part.strip().isdigit() for part in parts):
-        raise ArgumentTypeError(f"Trainer(max_time={value!r}): must have the form 'DD:HH:MM:SS'.")
-    days, hours, minutes, seconds = (int(part) for part in parts)
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        parts = value.split(":")
+        if len(parts) != 4 or not all(part.strip().isdigit() for part in parts):
+            raise ArgumentValueError(f"Trainer(max_time={value!r}): must have the form 'DD:HH:MM:SS'.")
+        duration = timedelta(**dict(zip(_UNITS, map(int, parts), strict=False)))
+    elif isinstance(value, dict):
+        for unit in value:
+            if unit not in _UNITS:
+                raise ArgumentValueError(
+                    f"Trainer(max_time={value!r}): {unit!r} is no unit of time; there are {', '.join(_UNITS)}."
+                    f"{suggest(str(unit), _UNITS)}"
+                )
+        try:
+            duration = timedelta(**value)
+        except TypeError as error:
+            raise ArgumentTypeError(f"Trainer(max_time={value!r}): the values must be numbers.") from error
+    else:
+        duration = value
+    if duration < timedelta(0):
+        raise ArgumentValueError(f"Trainer(max_time={value!r}): must not be negative.")
+    return duration
 
 
 def _refuse_later(flags: TrainerFlags) -> None:

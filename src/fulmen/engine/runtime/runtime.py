@@ -61,6 +61,16 @@ def make_runtime(plan: Plan) -> Runtime:
     Raises:
         MisconfigurationException: For an accelerator, precision, plugin or strategy that cannot be had.
     """
+    try:
+        return _make_runtime(plan)
+    except MisconfigurationException as error:
+        if str(error).startswith("Trainer("):
+            raise
+        # The rooms below do not know whose arguments they check.
+        raise type(error)(f"Trainer: {error}") from None
+
+
+def _make_runtime(plan: Plan) -> Runtime:
     flags = plan.flags
     hardware = resolve_accelerator(flags.accelerator, flags.devices)
     precision, checkpoint_io = _plugins(flags.plugins)
