@@ -15,6 +15,7 @@ from fulmen.engine.hooks.spec import HOOK_NAMES
 from fulmen.engine.runtime.plan import Plan
 from fulmen.errors import ArgumentTypeError, MisconfigurationException, suggest, warn
 from fulmen.utilities.imports import module_available
+from fulmen.utilities.model_helpers import is_own_class
 
 if TYPE_CHECKING:
     from fulmen.trainer.trainer import Trainer
@@ -147,7 +148,7 @@ def warn_of_misspelt_hooks(obj: Any, base: type) -> None:
     """Warn of methods whose names are close to a hook's, such as `trainng_step`."""
     known = set(dir(base))
     for kind in type(obj).__mro__:
-        if kind is base or kind.__module__.startswith(("torch.", "fulmen.")):
+        if kind is base or is_own_class(kind) or kind.__module__.startswith("torch."):
             continue
         for name, value in vars(kind).items():
             if not callable(value) or name.startswith("_") or name in known or name in HOOK_NAMES:

@@ -89,6 +89,7 @@ class EvaluationLoop:
             results.dataloader_idx = index if len(plans) > 1 else None
             run = first if index == 0 else self._start(plan, limits[index])
             self._loader(run, index, several=len(plans) > 1)
+            plan.close_run()
             results.on_step = False
             outputs.append(dict(hub.keep().log) if session.cursor.stage != "sanity_check" else {})
         results.dataloader_idx = None

@@ -110,6 +110,13 @@ class Loaders:
             self.eval_plans[names.loader] = plans
         return plans
 
+    def close(self) -> None:
+        """End what loaders keep running, such as workers."""
+        plans = [plan for plans in self.eval_plans.values() for plan in plans]
+        for plan in [*plans, self.train_plan]:
+            if plan is not None:
+                plan.close()
+
     def transfer(self) -> Callable[[Any, int], Any]:
         """What moves a batch to the device, with the hooks that are overridden now."""
         before, move, after = (self._transfer_hook(name) for name in TRANSFER)

@@ -53,6 +53,7 @@ class PredictLoop:
             for index, plan in enumerate(plans):
                 kept.append([])
                 self._loader(first if index == 0 else plan.start(), index, kept[-1], several=len(plans) > 1)
+                plan.close_run()
             hooks.fire(PREDICT.epoch_end)
             hooks.fire(PREDICT.end)
             modes.restore(session.module)

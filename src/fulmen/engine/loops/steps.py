@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
+from torch.optim import Optimizer
 
 from fulmen.core.module import LightningModule
 from fulmen.core.optimizer import LightningOptimizer
@@ -204,6 +205,19 @@ def _nothing() -> None:
     return None
 
 
+_ZERO_GRAD = Optimizer.zero_grad
+
+
+def clear_gradients(optimizer: Any) -> None:
+    """`optimizer.zero_grad()`; where that is torch's own, without its profiler range (6 of the 100 µs of a small step)."""
+    if type(optimizer).zero_grad is not _ZERO_GRAD or "zero_grad" in optimizer.__dict__:
+        optimizer.zero_grad()
+        return
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            param.grad = None
+
+
 class AutomaticStep(StepRoom):
     """The Trainer does backward and step."""
 
@@ -285,12 +299,14 @@ class AutomaticStep(StepRoom):
         cursor = self.cursor
         again, self.called = self.called, True  # L-BFGS runs it several times for one batch
         outer, cursor.hook = cursor.hook, TRAINING_STEP
-        args = (self.batch, self.batch_idx) if self.with_index else (self.batch,)
-        if self.context is None:
-            output = self.step_function(*args)
-        else:
+        if self.context is not None:
+            args = (self.batch, self.batch_idx) if self.with_index else (self.batch,)
             with self.context():
                 output = self.step_function(*args)
+        elif self.with_index:
+            output = self.step_function(self.batch, self.batch_idx)
+        else:
+            output = self.step_function(self.batch)
         cursor.hook = outer
         self.output = output
         if type(output) is Tensor and output.requires_grad and not output.dim():
@@ -304,7 +320,7 @@ class AutomaticStep(StepRoom):
             self.zero_grad()
         if loss is not None:
             self.contributed += not again
-            self.backward(loss if self.plain else self.precision.scale(loss))
+            self.backward(loss if self.context is None else self.precision.scale(loss))
         if self.finish is not None:
             self.before_step(self.finish)
         return loss
@@ -321,7 +337,7 @@ class AutomaticStep(StepRoom):
             self.module.optimizer_zero_grad(self.progress.epoch, self.batch_idx, optimizer.optimizer)
             cursor.hook = outer
         else:
-            optimizer.optimizer.zero_grad()
+            clear_gradients(optimizer.optimizer)
 
     def before_step(self, optimizer: LightningOptimizer) -> None:
         """Fire `on_before_optimizer_step`, mend the scale of a window that came out shorter, clip."""
