@@ -30,7 +30,20 @@ _HOME = {
     "add_safe_types": "fulmen.engine.storage",
     "seed_everything": "fulmen.utilities.seed",
 }
-_ROOMS = ("callbacks", "core", "errors", "loggers", "strategies", "accelerators", "trainer", "utilities", "demos")
+_ROOMS = (
+    "accelerators",
+    "callbacks",
+    "compat",
+    "core",
+    "demos",
+    "errors",
+    "loggers",
+    "plugins",
+    "pytorch",
+    "strategies",
+    "trainer",
+    "utilities",
+)
 
 __all__ = [
     "Callback",

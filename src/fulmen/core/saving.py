@@ -268,7 +268,13 @@ def _fill_module(module: Any, checkpoint: dict[str, Any], strict: bool | None, w
         module.to(tensor.device)
 
 
-def load_weights(module: nn.Module, state: Mapping[str, Any], strict: bool, where: str) -> None:
+def load_weights(
+    module: nn.Module,
+    state: Mapping[str, Any],
+    strict: bool,
+    where: str,
+    load: Callable[[Mapping[str, Any], bool], Any] | None = None,
+) -> None:
     """Load a state dict through the module's own `load_state_dict`.
 
     The prefix that `torch.compile` puts into keys may be on one side only. Without `strict`, keys that do not fit are
@@ -279,13 +285,14 @@ def load_weights(module: nn.Module, state: Mapping[str, Any], strict: bool, wher
         state: Its state dict.
         strict: Whether all keys must fit.
         where: What is being done, for messages.
+        load: What loads it, called with state and `strict`; the module's own method if not given.
 
     Raises:
         StateDictMismatchError: Keys or shapes do not fit.
     """
     state = _align_compiled(module, state)
     try:
-        result = module.load_state_dict(state, strict=strict)
+        result = load(state, strict) if load is not None else module.load_state_dict(state, strict=strict)
     except RuntimeError as error:
         problems = _differences(module, state) if str(error).startswith("Error(s) in loading state_dict") else ""
         if not problems:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fulmen.callbacks.callback import Callback
@@ -179,7 +180,17 @@ def restore_module(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
         raise CheckpointError(
             f"The checkpoint {trainer.ckpt_path} has no 'state_dict' (keys: {sorted(map(str, checkpoint))})."
         )
-    load_weights(module, state, module.strict_loading, f"Trainer.{trainer.state.fn}(ckpt_path=...)")
+    load = partial(trainer.strategy.load_module_state, module)
+    load_weights(module, state, module.strict_loading, f"Trainer.{trainer.state.fn}(ckpt_path=...)", load=load)
+
+
+def rewind_loggers(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
+    """Cut loggers back to the resume step, so that a row per step and key stays unique."""
+    step = ((checkpoint.get("loops") or {}).get("fit_loop") or {}).get("stepped_batches")
+    for logger in trainer.loggers if step is not None else []:
+        rewind = getattr(logger, "rewind", None)
+        if callable(rewind):
+            rewind(step)
 
 
 def restore_callbacks(trainer: Trainer, checkpoint: dict[str, Any]) -> None:

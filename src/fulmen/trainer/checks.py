@@ -94,6 +94,9 @@ def _check_fit(trainer: Trainer, request: Request) -> None:
             "default optimizer."
         )
     check_step(getattr(module, spec.TRAINING_STEP.name), name, spec.TRAINING_STEP.name)
+    if overrides(module, spec.VALIDATION.step, LightningModule):
+        # How many loaders there are is seen later; what cannot be called with any number of them is wrong now.
+        check_step(getattr(module, spec.VALIDATION.step), name, spec.VALIDATION.step, loaders=0)
     control = trainer.control
     if not module.automatic_optimization:
         if control.accumulate != 1:

@@ -7,23 +7,20 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from fulmen.errors import ArgumentValueError, MisconfigurationException, suggest
 
 _PREFIXES = ("PL_TRAINER_", "FULMEN_TRAINER_")  # the later one wins
-_Arguments = ParamSpec("_Arguments")
-_Self = TypeVar("_Self")
+_Init = TypeVar("_Init", bound=Callable[..., None])
 
 
-def defaults_from_environment(
-    init: Callable[Concatenate[_Self, _Arguments], None],
-) -> Callable[Concatenate[_Self, _Arguments], None]:
+def defaults_from_environment(init: _Init) -> _Init:
     """Let the environment give those keyword arguments of a constructor that its caller leaves out."""
     names = [name for name, p in inspect.signature(init).parameters.items() if p.kind is p.KEYWORD_ONLY]
 
     @wraps(init)
-    def with_defaults(self: _Self, /, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> None:
+    def with_defaults(self: Any, *args: Any, **kwargs: Any) -> None:
         found = environment_defaults(names, kwargs)
         kwargs.update({name: value for name, (_, value) in found.items()})
         try:
@@ -34,7 +31,7 @@ def defaults_from_environment(
                 error.add_note(f"From the environment: {used}.")
             raise
 
-    return with_defaults
+    return cast(_Init, with_defaults)
 
 
 def environment_defaults(names: Iterable[str], given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:

@@ -55,6 +55,7 @@ class Request:
         weights_only: As in `torch.load`.
         verbose: Whether evaluation prints its table.
         keep: Whether predictions are returned.
+        launched: Whether this is one of the processes that a launcher started.
     """
 
     fn: TrainerFn
@@ -65,10 +66,15 @@ class Request:
     weights_only: bool | None = None
     verbose: bool = True
     keep: bool = True
+    launched: bool = False
 
 
 def run(trainer: Trainer, request: Request) -> Any:
-    """Set up, run the loop, clean up, whatever happens."""
+    """Set up, run the loop, clean up, whatever happens; in the processes that a strategy's launcher starts."""
+    launcher = trainer.strategy.launcher
+    if launcher is not None and not request.launched:
+        request.launched = True
+        return launcher.launch(run, trainer, request)
     with RunGuard(trainer, request) as guard:
         loop = guard.prepare()
         result = loop.run()
@@ -146,6 +152,7 @@ class RunGuard:
             None if precision.plain else precision.convert_input,
             trainer.strategy.bind_transfer,
             by_count=not trainer.policy.ends_with_data,
+            process=trainer.runtime.process_loader,
         )
 
     def prepare_data(self) -> None:
@@ -196,6 +203,7 @@ class RunGuard:
             checkpointing.restore_callbacks(trainer, checkpoint)
             own = checkpoint.get("fulmen") or {}
             trainer.run_id = own.get("run_id") or trainer.run_id
+            checkpointing.rewind_loggers(trainer, checkpoint)
         return checkpoint
 
     def make_session(self, loaders: Loaders) -> Session:
@@ -203,7 +211,13 @@ class RunGuard:
         trainer, module, policy = self.trainer, self.request.module, self.trainer.policy
         cursor = trainer.cursor
         hooks = HookTable(
-            trainer, module, LightningModule, trainer.callback_list, cursor, monitors_last=policy.monitors_last
+            trainer,
+            module,
+            LightningModule,
+            trainer.callback_list,
+            cursor,
+            monitors_last=policy.monitors_last,
+            strategy_hooks=trainer.runtime.hooks,
         )
         kind = AutomaticStep if module.automatic_optimization else ManualStep
         room = kind(module, trainer.runtime, cursor, trainer.progress, trainer.control, policy)

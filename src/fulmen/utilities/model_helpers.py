@@ -8,6 +8,11 @@ from typing import Any
 from fulmen.errors import ArgumentValueError
 
 
+def is_own_class(kind: type) -> bool:
+    """Return whether Fulmen defines a class; while aliases are on, its public ones report a module of Lightning's."""
+    return kind.__module__.startswith(("fulmen.", "lightning.", "lightning_fabric."))
+
+
 def is_overridden(method_name: str, instance: object, parent: type | None = None) -> bool:
     """Return whether an object, or its class, has a method that differs from the one of `parent`.
 
@@ -27,7 +32,7 @@ def is_overridden(method_name: str, instance: object, parent: type | None = None
         return False
     if parent is None:
         parent = next(
-            (c for c in type(instance).__mro__ if c.__module__.startswith("fulmen.") and method_name in vars(c)),
+            (c for c in type(instance).__mro__ if is_own_class(c) and method_name in vars(c)),
             None,
         )
         if parent is None:

@@ -7,7 +7,7 @@ instance attribute; `stale()` compares one integer and two lengths.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -112,6 +112,7 @@ class HookTable:
         callbacks: The live list of callbacks.
         cursor: Where the running hook is noted.
         monitors_last: `Policy.monitors_last`.
+        strategy_hooks: Hooks of a strategy's subclass; they run after the module's, with the loop's arguments.
         wrap: Given a hook's name and a slot, returns what to call (a profiler's range); `None` for none.
     """
 
@@ -139,6 +140,7 @@ class HookTable:
         cursor: Cursor,
         *,
         monitors_last: bool,
+        strategy_hooks: Mapping[str, Callable[..., Any]] | None = None,
         wrap: Callable[[str, Slot], Any] | None = None,
     ) -> None:
         self.trainer = trainer
@@ -147,6 +149,7 @@ class HookTable:
         self.callbacks = callbacks
         self.cursor = cursor
         self.monitors_last = monitors_last
+        self.strategy_hooks = strategy_hooks or {}
         self.wrap = wrap
         self.builds = 0
         self._seen: tuple[int, int] = (-1, -1)
@@ -180,6 +183,8 @@ class HookTable:
             if overrides(callback, spec.name, Callback):
                 bound = partial(getattr(callback, spec.name), self.trainer, self.module)
                 (after if last and getattr(callback, "decides_last", False) else before).append(bound)
+        if spec.name in self.strategy_hooks:
+            after.insert(0, self.strategy_hooks[spec.name])
         own = self.own(spec.name) if spec.module else None
         if not before and not after and own is None:
             return None

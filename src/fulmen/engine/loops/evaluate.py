@@ -12,9 +12,10 @@ import torch
 from fulmen.data.plan import LoaderPlan
 from fulmen.data.sources import set_epoch
 from fulmen.engine.hooks.spec import SPECS, StageNames
+from fulmen.engine.loops.feed import BatchFeed
 from fulmen.engine.loops.modes import ModeKeeper
 from fulmen.engine.loops.session import Session
-from fulmen.engine.loops.signatures import check_step, step_takes
+from fulmen.engine.loops.signatures import check_step, step_takes, takes_iterator
 from fulmen.engine.results.store import to_numbers
 
 
@@ -51,6 +52,8 @@ class EvaluationLoop:
         if reload or self.last_reload < 0:
             self.last_reload = epoch
         self.num_batches = [plan.num_batches for plan in plans]
+        step = self.names.step
+        check_step(getattr(session.module, step), type(session.module).__name__, step, loaders=len(plans))
         return plans
 
     def run(self, most: int | float | None = None) -> list[dict[str, float]]:
@@ -78,7 +81,6 @@ class EvaluationLoop:
     def _evaluate(self, plans: list[LoaderPlan], limits: list[int | float]) -> list[dict[str, float]]:
         session, names = self.session, self.names
         hooks, results, hub = session.hooks, session.eval_results, session.hub
-        check_step(getattr(session.module, names.step), type(session.module).__name__, names.step, loaders=len(plans))
         first = self._start(plans[0], limits[0])
         modes = ModeKeeper(session.module)
         hooks.call_module(names.model_eval)
@@ -128,7 +130,14 @@ class EvaluationLoop:
         context = None if session.runtime.precision.plain else session.runtime.precision.context
         spec = SPECS[names.step]
         cursor.dataloader_idx = index if several else None
-        for batch_idx, batch in enumerate(run):
+        numbered = enumerate(run)
+
+        def fetch() -> tuple[Any, int, int]:
+            batch_idx, batch = next(numbered)
+            return transfer(batch, index), batch_idx, index
+
+        feed = BatchFeed(fetch) if takes_iterator(getattr(session.module, names.step)) else None
+        for batch_idx, batch in numbered:
             if hooks.stale():
                 hooks.build()
                 transfer = session.loaders.transfer()
@@ -140,7 +149,7 @@ class EvaluationLoop:
             if (slot := getattr(hooks, names.batch_start)) is not None:
                 slot(batch, batch_idx, *extra)
             cursor.hook = spec
-            args = (batch, batch_idx, *extra)[:arity]
+            args = (batch, batch_idx, *extra)[:arity] if feed is None else (feed.offer(batch, batch_idx, index),)
             if context is None:
                 output = step(*args)
             else:

@@ -20,6 +20,7 @@ from fulmen.engine.hooks.spec import (
     ZERO_GRAD_BEFORE_VALIDATION,
 )
 from fulmen.engine.loops.evaluate import EvaluationLoop
+from fulmen.engine.loops.feed import BatchFeed
 from fulmen.engine.loops.schedule import (
     can_stop,
     epoch_validates,
@@ -31,7 +32,7 @@ from fulmen.engine.loops.schedule import (
 )
 from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.signatures import check_step
-from fulmen.errors import PossibleUserWarning, warn
+from fulmen.errors import PossibleUserWarning, SIGTERMException, warn
 from fulmen.utilities.rank_zero import rank_zero_info
 from fulmen.utilities.seed import isolate_rng
 
@@ -136,6 +137,7 @@ class FitLoop:
         step, results, control = session.optimization, session.train_results, session.control
         batches, transfer = self.batches, session.loaders.transfer()
         step.length = self.num_batches
+        feed = BatchFeed(self.fetch) if step.takes_iterator else None
         for batch in batches:
             if hooks.stale():
                 hooks.build()
@@ -151,7 +153,11 @@ class FitLoop:
                 self.is_last = True
                 self.end_schedules(stepped=False)
                 break
-            step.run(batch, batch_idx, is_last)
+            if feed is None:
+                step.run(batch, batch_idx, is_last)
+            else:
+                step.run(feed.offer(batch, batch_idx), batch_idx, is_last)
+                is_last = self.is_last
             if control.schedulers:
                 self.end_schedules(stepped=step.ends_window)
             if hooks.on_train_batch_end is not None:
@@ -165,17 +171,37 @@ class FitLoop:
                 if control.schedulers and step.automatic:
                     step_schedulers(session, "step", plateau=True)
                 progress.stepped_batches += 1
-            if control.interrupt is not None:
-                raise control.interrupt
             if self.leave():
                 break
         cursor.batch = None
         batches.close()
         self.batches = None
 
+    def fetch(self) -> tuple[Any, int, int]:
+        """A further batch for a step that fetches its batches itself."""
+        session = self.session
+        progress, batch_idx = session.progress, session.progress.batches
+        batch = session.loaders.transfer()(next(self.batches), 0)
+        session.cursor.batch, session.cursor.batch_idx = batch, batch_idx
+        progress.batches += 1
+        progress.total_batches += 1
+        self.is_last = self.batches.is_last
+        return batch, batch_idx, 0
+
     def leave(self) -> bool:
-        """Whether to leave the epoch before its last batch."""
+        """Whether to leave the epoch before its last batch; what was asked for from outside is agreed on here.
+
+        Raises:
+            KeyboardInterrupt: After Ctrl-C.
+            SIGTERMException: After SIGTERM.
+        """
         control, progress = self.session.control, self.session.progress
+        if control.interrupt is not None or control.should_stop:
+            exchange = self.session.runtime.exchange
+            decision = exchange.agree(stop=control.should_stop, error=control.interrupt is not None)
+            if decision.error:
+                raise control.interrupt or SIGTERMException(0)
+            control.should_stop = decision.stop
         if control.max_steps != -1 and steps_done(control, progress):
             return True
         if control.should_stop:

@@ -36,6 +36,7 @@ class Loaders:
         convert_input: Precision's conversion of a batch, `None` for none.
         bind_transfer: The strategy's way around the transfer of a batch.
         by_count: Believe the length that loaders tell.
+        process: What exchanges a loader for another (a strategy's subclass may), `None` for nothing.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Loaders:
         convert_input: Callable[[Any], Any] | None,
         bind_transfer: Callable[[Callable[..., Any]], Callable[..., Any]],
         by_count: bool = False,
+        process: Callable[[Any], Any] | None = None,
     ) -> None:
         self.module = module
         self.datamodule = datamodule
@@ -57,6 +59,7 @@ class Loaders:
         self.convert_input = convert_input
         self.bind_transfer = bind_transfer
         self.by_count = by_count
+        self.process = process
         self.train_plan: LoaderPlan | None = None
         self.eval_plans: dict[str, list[LoaderPlan]] = {}
         self.values: dict[str, Any] = {}
@@ -83,7 +86,16 @@ class Loaders:
         if name not in self.given:
             value = value()
         self.values[name] = value
+        if self.process is not None:
+            value = self._processed(value, self.process)
         return loader_plans(value, stage=stage, limit=limit, owner_name=owner, by_count=self.by_count)
+
+    def _processed(self, value: Any, process: Callable[[Any], Any]) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [process(loader) for loader in value]
+        if isinstance(value, dict):
+            return {key: process(loader) for key, loader in value.items()}
+        return process(value)
 
     def train(self, *, reload: bool = False) -> LoaderPlan:
         """The plan of the training loader.

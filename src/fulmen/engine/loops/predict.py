@@ -8,9 +8,10 @@ from torch import Tensor
 
 from fulmen.engine.hooks.spec import PREDICT, PREDICT_STEP
 from fulmen.engine.loops.evaluate import no_gradients
+from fulmen.engine.loops.feed import BatchFeed
 from fulmen.engine.loops.modes import ModeKeeper
 from fulmen.engine.loops.session import Session
-from fulmen.engine.loops.signatures import check_step, step_takes
+from fulmen.engine.loops.signatures import check_step, step_takes, takes_iterator
 from fulmen.utilities.collections import apply_to_collection
 
 
@@ -69,7 +70,14 @@ class PredictLoop:
         arity = 3 if step_takes(method, "dataloader_idx", 3) else 2 if step_takes(method, "batch_idx", 2) else 1
         step = session.runtime.strategy.bind(session.module, PREDICT.step)
         cursor.dataloader_idx = index if several else None
-        for batch_idx, batch in enumerate(run):
+        numbered = enumerate(run)
+
+        def fetch() -> tuple[Any, int, int]:
+            batch_idx, batch = next(numbered)
+            return transfer(batch, index), batch_idx, index
+
+        feed = BatchFeed(fetch) if takes_iterator(method) else None
+        for batch_idx, batch in numbered:
             if hooks.stale():
                 hooks.build()
             batch = transfer(batch, index)
@@ -79,7 +87,10 @@ class PredictLoop:
                 slot(batch, batch_idx, *extra)
             cursor.hook = PREDICT_STEP
             with precision.context():
-                output = step(*(batch, batch_idx, *extra)[:arity])
+                if feed is None:
+                    output = step(*(batch, batch_idx, *extra)[:arity])
+                else:
+                    output = step(feed.offer(batch, batch_idx, index))
             cursor.hook = None
             output = precision.convert_output(output)
             if (slot := getattr(hooks, PREDICT.batch_end)) is not None:

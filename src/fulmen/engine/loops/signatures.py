@@ -18,6 +18,11 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter] | None:
         return None
 
 
+def takes_iterator(function: Callable[..., Any]) -> bool:
+    """Whether a bound step fetches its batches itself: it has an argument `dataloader_iter`."""
+    return any(p.name == "dataloader_iter" for p in _parameters(function) or ())
+
+
 def step_takes(function: Callable[..., Any], name: str, count: int) -> bool:
     """Whether a bound step takes an argument called `name`, or at least `count` positional ones."""
     parameters = _parameters(function)
@@ -37,7 +42,7 @@ def check_step(function: Callable[..., Any], owner: str, name: str, *, loaders: 
         function: The bound method.
         owner: Class name, for the error.
         name: The step's name.
-        loaders: Number of loaders.
+        loaders: Number of loaders, 0 if it is not known yet.
 
     Raises:
         MisconfigurationException: If it needs other arguments, or cannot tell several loaders apart.
@@ -57,7 +62,7 @@ def check_step(function: Callable[..., Any], owner: str, name: str, *, loaders: 
     keywords = [
         p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY and p.default is inspect.Parameter.empty
     ]
-    most = 2 if name.startswith("training") or loaders < 2 else 3
+    most = 2 if name.startswith("training") or loaders == 1 else 3
     if keywords or not positional or len(required) > most:
         names = ", ".join(["self", *[p.name for p in parameters]])
         hint = ""
@@ -66,7 +71,7 @@ def check_step(function: Callable[..., Any], owner: str, name: str, *, loaders: 
         if len(required) == 3 and most == 2 and required[2] == "dataloader_idx":
             hint = " With one loader `dataloader_idx` is not given: make it optional, `dataloader_idx=0`."
         raise MisconfigurationException(f"{owner}.{name}({names}) cannot be called; it must be {given}.{hint}")
-    if loaders > 1 and not step_takes(function, "dataloader_idx", 3):
+    if loaders > 1 and not (step_takes(function, "dataloader_idx", 3) or takes_iterator(function)):
         names = ", ".join(["self", *[p.name for p in parameters]])
         raise MisconfigurationException(
             f"{owner}.{name}({names}) does not take `dataloader_idx`, but there are {loaders} loaders; add the "

@@ -71,25 +71,29 @@ def batch_outputs(output: Any, loss: Tensor | None) -> dict[str, Any]:
     return outputs
 
 
-def manual_outputs(output: Any, module: Any) -> dict[str, Any]:
-    """What `on_train_batch_end` gets in manual optimization.
+def check_manual(output: Any, module: Any) -> None:
+    """Check what `training_step` returned in manual optimization.
 
     Raises:
-        StepOutputError: If the step returned neither a tensor, a mapping nor `None`.
+        StepOutputError: If it is neither a tensor, a mapping nor `None`.
     """
+    if output is not None and not isinstance(output, (Tensor, Mapping)):
+        raise StepOutputError(
+            f"{type(module).__name__}.training_step returned {_show(output)} in manual optimization; return a tensor, "
+            "a dict or None."
+        )
+
+
+def manual_outputs(output: Any) -> dict[str, Any]:
+    """What `on_train_batch_end` gets in manual optimization."""
     if output is None:
         return {}
-    if isinstance(output, Mapping):
-        outputs = dict(output)
-        if isinstance(outputs.get("loss"), Tensor):
-            outputs["loss"] = outputs["loss"].detach()
-        return outputs
     if isinstance(output, Tensor):
         return {"loss": output.detach()}
-    raise StepOutputError(
-        f"{type(module).__name__}.training_step returned {_show(output)} in manual optimization; return a tensor, a "
-        "dict or None."
-    )
+    outputs = dict(output)
+    if isinstance(outputs.get("loss"), Tensor):
+        outputs["loss"] = outputs["loss"].detach()
+    return outputs
 
 
 def _show(value: Any) -> str:

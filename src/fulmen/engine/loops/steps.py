@@ -25,8 +25,8 @@ from fulmen.engine.hooks.spec import (
 )
 from fulmen.engine.hooks.table import HookTable, overrides
 from fulmen.engine.loops.control import Progress, RunControl
-from fulmen.engine.loops.signatures import step_takes
-from fulmen.engine.loops.step_output import batch_outputs, loss_of, manual_outputs
+from fulmen.engine.loops.signatures import step_takes, takes_iterator
+from fulmen.engine.loops.step_output import batch_outputs, check_manual, loss_of, manual_outputs
 from fulmen.engine.precision.closure import FunctionClosure
 from fulmen.errors import MisconfigurationException
 
@@ -85,7 +85,9 @@ class StepRoom:
     def bind(self) -> None:
         """Look up the step (patched ones too) and which arguments it takes."""
         self.step_function = self.strategy.bind(self.module, TRAINING_STEP.name)
-        self.with_index = step_takes(getattr(self.module, TRAINING_STEP.name), "batch_idx", 2)
+        method = getattr(self.module, TRAINING_STEP.name)
+        self.with_index = step_takes(method, "batch_idx", 2)
+        self.takes_iterator = takes_iterator(method)
         self.own_backward = self.hooks.own(BACKWARD.name)
 
     def run_closure(self) -> Any:
@@ -111,15 +113,14 @@ class StepRoom:
 
     def step(self, optimizer: LightningOptimizer, closure: Callable[[], Any] | None, kwargs: dict[str, Any]) -> Any:
         """Step through precision, with `on_before_optimizer_step` and clipping before the update."""
-        split = FunctionClosure(
-            closure if closure is not None else _nothing,
-            partial(self.before_step, optimizer),
-            manual=not self.module.automatic_optimization or closure is None,
-        )
-        result = self.strategy.step(optimizer.optimizer, split, **kwargs)
+        result = self.strategy.step(optimizer.optimizer, self.split(optimizer, closure), **kwargs)
         if self.precision.stepped or not self.policy.skip_scheduler_on_overflow:
             self.after_step(optimizer)
         return result
+
+    def split(self, optimizer: LightningOptimizer, closure: Callable[[], Any] | None) -> FunctionClosure:
+        """What a precision runs for a step: the closure, and what follows when gradients are final."""
+        return FunctionClosure(closure or _nothing, partial(self.before_step, optimizer), manual=True)
 
     def after_step(self, optimizer: LightningOptimizer) -> None:
         """Count a step that was taken."""
@@ -209,7 +210,7 @@ _ZERO_GRAD = Optimizer.zero_grad
 
 
 def clear_gradients(optimizer: Any) -> None:
-    """`optimizer.zero_grad()`; where that is torch's own, without its profiler range (6 of the 100 µs of a small step)."""
+    """`optimizer.zero_grad()`; torch's own is done without its profiler range (6 of the 100 µs of a small step)."""
     if type(optimizer).zero_grad is not _ZERO_GRAD or "zero_grad" in optimizer.__dict__:
         optimizer.zero_grad()
         return
@@ -284,6 +285,30 @@ class AutomaticStep(StepRoom):
             )
         if self.stepped and self.policy.count_batches:
             progress.global_step += 1
+
+    def split(self, optimizer: LightningOptimizer, closure: Callable[[], Any] | None) -> FunctionClosure:
+        """As in `StepRoom`; a `None` loss skips the step, unless other batches of the window left gradients.
+
+        Raises:
+            MisconfigurationException: If `training_step` itself steps.
+        """
+        if self.cursor.hook is TRAINING_STEP:
+            name = type(self.module).__name__
+            raise MisconfigurationException(
+                f"{name}.training_step called `optimizer.step()` while `automatic_optimization` is True, so that each "
+                "batch would step twice. Leave that line out and return the loss, or set `self.automatic_optimization "
+                f"= False` in `{name}.__init__`."
+            )
+        split = super().split(optimizer, closure)
+        if closure is not None:
+
+            def compute() -> Any:
+                loss = closure()
+                split.manual = self.contributed > 0 and self.policy.none_loss_skips_step
+                return loss
+
+            split.compute, split.manual = compute, False
+        return split
 
     def accumulate(self) -> None:
         """A batch inside of a window: gradients only, without synchronisation of ranks."""
@@ -423,10 +448,11 @@ class ManualStep(StepRoom):
             with self.context():
                 self.output = self.step_function(*args)
         cursor.hook = outer
+        check_manual(self.output, self.module)
         if self.stepped and self.policy.count_batches:
             self.progress.global_step += 1
 
     @property
     def outputs(self) -> dict[str, Any]:
         """What `on_train_batch_end` gets."""
-        return manual_outputs(self.output, self.module)
+        return manual_outputs(self.output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,13 +27,16 @@ class Runtime:
         exchange: What ranks tell each other between batches.
         plain_steps: An optimizer step is torch's own call, with nothing of a strategy or precision around it.
         plain_backward: Backward is the module's own call.
+        hooks: Hooks that a strategy's subclass overrides, by name.
+        process_loader: What a strategy's subclass makes of a loader, `None` if it does not care.
     """
 
     strategy: Any
     exchange: ControlExchange
     plain_steps: bool = False
     plain_backward: bool = False
-    hooks: dict[str, Any] | None = None
+    hooks: dict[str, Any] = field(default_factory=dict)
+    process_loader: Any = None
 
     @property
     def precision(self) -> Any:
@@ -53,6 +56,8 @@ class Runtime:
             self.plain_backward and self.precision.plain and kind.step is Strategy.step and "step" not in routed
         )
         self.hooks = overridden_hooks(strategy)
+        own_loader = kind.process_dataloader is not Strategy.process_dataloader
+        self.process_loader = strategy.process_dataloader if own_loader else None
 
 
 def make_runtime(plan: Plan) -> Runtime:
