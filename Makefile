@@ -63,6 +63,7 @@ bench: $(DEV)
 
 docs: $(DEV)
 	$(RUN) -m tools.policy_table
+	$(RUN) -m tools.warning_codes
 	$(RUN) -m tools.check_docs
 
 matrix: $(DEV)

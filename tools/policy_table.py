@@ -26,13 +26,13 @@ def table(policy: type[Any]) -> str:
     return "\n".join(lines)
 
 
-def update(page: str, text: str) -> str:
+def update(page: str, text: str, begin: str = BEGIN, end: str = END) -> str:
     """The page with the table between its marks replaced."""
-    if BEGIN not in page or END not in page:
-        raise ValueError(f"The page needs the lines {BEGIN!r} and {END!r}.")
-    before, rest = page.split(BEGIN, 1)
-    after = rest.split(END, 1)[1]
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+    if begin not in page or end not in page:
+        raise ValueError(f"The page needs the lines {begin!r} and {end!r}.")
+    before, rest = page.split(begin, 1)
+    after = rest.split(end, 1)[1]
+    return f"{before}{begin}\n{text}\n{end}{after}"
 
 
 def main(arguments: list[str] | None = None) -> int:
