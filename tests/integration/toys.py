@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import fulmen as L
+from fulmen.engine.precision import MixedPrecision
 
 
 def rows(count: int = 12, *, seed: int = 1) -> TensorDataset:
@@ -117,6 +118,13 @@ def fit(module: L.LightningModule, train: Any = None, val: Any = None, **argumen
     return trainer
 
 
+def number_format(name: str) -> dict[str, Any]:
+    """Arguments of a Trainer for a precision; float16 with a loss scale that does not overflow at once."""
+    if name != "16-mixed":
+        return {"precision": name}
+    return {"plugins": MixedPrecision(name, "cpu", torch.amp.GradScaler("cpu", init_scale=8.0))}
+
+
 def weights(module: nn.Module) -> Tensor:
     """All weights in one vector, detached."""
     return torch.cat([p.detach().clone().flatten() for p in module.parameters()])
@@ -134,14 +142,12 @@ def sgd_by_hand(
         divisor: Given the number of batches in a window, by what each loss is divided; that number if not given.
     """
     module = Toy()
+    optimizer = torch.optim.SGD(module.parameters(), lr=lr)
     for start in range(0, len(batches), window):
         part = batches[start : start + window]
         by = len(part) if divisor is None else divisor(len(part))
-        module.zero_grad()
+        optimizer.zero_grad()
         for batch in part:
             (module.loss(batch) / by).backward()
-        with torch.no_grad():
-            for param in module.parameters():
-                assert param.grad is not None
-                param -= lr * param.grad
+        optimizer.step()
     return weights(module)
