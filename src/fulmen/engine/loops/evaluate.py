@@ -11,12 +11,14 @@ import torch
 
 from fulmen.data.plan import LoaderPlan
 from fulmen.data.sources import set_epoch
-from fulmen.engine.hooks.spec import SPECS, StageNames
+from fulmen.engine.hooks.spec import PREDICT, SPECS, StageNames
 from fulmen.engine.loops.feed import BatchFeed
 from fulmen.engine.loops.modes import ModeKeeper
 from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.signatures import check_step, step_takes, takes_iterator
 from fulmen.engine.results.store import to_numbers
+
+SANITY = "sanity_check"
 
 
 @contextmanager
@@ -93,11 +95,11 @@ class EvaluationLoop:
             self._loader(run, index, several=len(plans) > 1)
             plan.close_run()
             results.on_step = False
-            outputs.append(dict(hub.keep().log) if session.cursor.stage != "sanity_check" else {})
+            outputs.append(dict(hub.keep().log) if session.cursor.stage != SANITY else {})
         results.dataloader_idx = None
         hooks.fire(names.epoch_end)
         overall = dict(hub.keep().log)
-        if session.cursor.stage != "sanity_check":
+        if session.cursor.stage != SANITY:
             self._write(outputs, overall)
         hooks.fire(names.end)
         results.reset()
@@ -122,51 +124,74 @@ class EvaluationLoop:
         session.hub.write(values, step=None, epoch=progress.epoch, default_step=progress.stepped_batches)
 
     def _loader(self, run: Iterator[Any], index: int, *, several: bool) -> None:
-        """All batches of one loader."""
-        session, names, cursor = self.session, self.names, self.session.cursor
-        hooks, results, control = session.hooks, session.eval_results, session.control
-        transfer = session.loaders.transfer()
-        step, arity = self._bound()
-        context = None if session.runtime.precision.plain else session.runtime.precision.context
-        spec = SPECS[names.step]
-        cursor.dataloader_idx = index if several else None
-        numbered = enumerate(run)
-
-        def fetch() -> tuple[Any, int, int]:
-            batch_idx, batch = next(numbered)
-            return transfer(batch, index), batch_idx, index
-
-        feed = BatchFeed(fetch) if takes_iterator(getattr(session.module, names.step)) else None
-        for batch_idx, batch in numbered:
-            if hooks.stale():
-                hooks.build()
-                transfer = session.loaders.transfer()
-                step, arity = self._bound()
-            batch = transfer(batch, index)
-            cursor.batch, cursor.batch_idx = batch, batch_idx
-            results.start_batch(index if several else None)
-            extra: tuple[Any, ...] = (index,) if several else ()
-            if (slot := getattr(hooks, names.batch_start)) is not None:
-                slot(batch, batch_idx, *extra)
-            cursor.hook = spec
-            args = (batch, batch_idx, *extra)[:arity] if feed is None else (feed.offer(batch, batch_idx, index),)
-            if context is None:
-                output = step(*args)
-            else:
-                with context():
-                    output = step(*args)
-            cursor.hook = None
-            if (slot := getattr(hooks, names.batch_end)) is not None:
-                slot(output, batch, batch_idx, *extra)
-            if results.logs_steps and cursor.stage != "sanity_check":
+        """All batches of one loader; values that are logged per step are written at once."""
+        session, results = self.session, self.session.eval_results
+        for batch_idx, _ in each_batch(session, self.names, run, index, several=several):
+            if results.logs_steps and session.cursor.stage != SANITY:
                 view = session.hub.keep()
                 session.hub.write(view.log, step=batch_idx, epoch=session.progress.epoch, default_step=batch_idx)
-            if control.interrupt is not None:
-                raise control.interrupt
-        cursor.batch = None
 
-    def _bound(self) -> tuple[Callable[..., Any], int]:
-        session, name = self.session, self.names.step
-        method = getattr(session.module, name)
-        arity = 3 if step_takes(method, "dataloader_idx", 3) else 2 if step_takes(method, "batch_idx", 2) else 1
-        return session.runtime.strategy.bind(session.module, name), arity
+
+def each_batch(
+    session: Session, names: StageNames, run: Iterator[Any], index: int, *, several: bool
+) -> Iterator[tuple[int, Any]]:
+    """Run a stage's step and batch hooks over a loader.
+
+    Args:
+        session: The run.
+        names: The stage's hooks.
+        run: Its batches.
+        index: Number of the loader.
+        several: Whether there are others, so that steps and hooks get the number.
+
+    Yields:
+        Index of the batch and what the step returned.
+    """
+    cursor, hooks, results = session.cursor, session.hooks, session.cursor.results
+    context = None if session.runtime.precision.plain else session.runtime.precision.context
+    convert = session.runtime.precision.convert_output if names is PREDICT else None
+    spec, dataloader_idx = SPECS[names.step], index if several else None
+    extra: tuple[Any, ...] = (index,) if several else ()
+    transfer, (step, arity) = session.loaders.transfer(), bound_step(session, names.step)
+    cursor.dataloader_idx = dataloader_idx
+    numbered = enumerate(run)
+
+    def fetch() -> tuple[Any, int, int]:
+        cursor.batch_idx, further = next(numbered)
+        cursor.batch = transfer(further, index)
+        return cursor.batch, cursor.batch_idx, index
+
+    feed = BatchFeed(fetch) if arity == 0 else None
+    for batch_idx, batch in numbered:
+        if hooks.stale():
+            hooks.build()
+            transfer, (step, arity) = session.loaders.transfer(), bound_step(session, names.step)
+        batch = transfer(batch, index)
+        cursor.batch, cursor.batch_idx = batch, batch_idx
+        if results is not None:
+            results.start_batch(dataloader_idx)
+        if (slot := getattr(hooks, names.batch_start)) is not None:
+            slot(batch, batch_idx, *extra)
+        cursor.hook = spec
+        args = (batch, batch_idx, *extra)[:arity] if feed is None else (feed.offer(batch, batch_idx, index),)
+        if context is None:
+            output = step(*args)
+        else:
+            with context():
+                output = step(*args)
+        cursor.hook = None
+        if convert is not None:
+            output = convert(output)
+        if (slot := getattr(hooks, names.batch_end)) is not None:
+            slot(output, cursor.batch, cursor.batch_idx, *extra)
+        yield cursor.batch_idx, output
+        if session.control.interrupt is not None:
+            raise session.control.interrupt
+    cursor.batch = None
+
+
+def bound_step(session: Session, name: str) -> tuple[Callable[..., Any], int]:
+    """The step as the strategy leads to it, and how many arguments it takes: 0 if it fetches its batches itself."""
+    method = getattr(session.module, name)
+    arity = 3 if step_takes(method, "dataloader_idx", 3) else 2 if step_takes(method, "batch_idx", 2) else 1
+    return session.runtime.strategy.bind(session.module, name), 0 if takes_iterator(method) else arity

@@ -6,12 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from fulmen.engine.hooks.spec import PREDICT, PREDICT_STEP
-from fulmen.engine.loops.evaluate import no_gradients
-from fulmen.engine.loops.feed import BatchFeed
+from fulmen.engine.hooks.spec import PREDICT
+from fulmen.engine.loops.evaluate import each_batch, no_gradients
 from fulmen.engine.loops.modes import ModeKeeper
 from fulmen.engine.loops.session import Session
-from fulmen.engine.loops.signatures import check_step, step_takes, takes_iterator
+from fulmen.engine.loops.signatures import check_step
 from fulmen.utilities.collections import apply_to_collection
 
 
@@ -52,8 +51,12 @@ class PredictLoop:
             hooks.fire(PREDICT.epoch_start)
             kept: list[list[Any]] = []
             for index, plan in enumerate(plans):
-                kept.append([])
-                self._loader(first if index == 0 else plan.start(), index, kept[-1], several=len(plans) > 1)
+                run = first if index == 0 else plan.start()
+                outputs: list[Any] = []
+                for _, output in each_batch(session, PREDICT, run, index, several=len(plans) > 1):
+                    if self.keep:
+                        outputs.append(apply_to_collection(output, Tensor, Tensor.cpu))
+                kept.append(outputs)
                 plan.close_run()
             hooks.fire(PREDICT.epoch_end)
             hooks.fire(PREDICT.end)
@@ -61,42 +64,3 @@ class PredictLoop:
         if not self.keep:
             return None
         return kept if len(kept) > 1 else kept[0]
-
-    def _loader(self, run: Any, index: int, kept: list[Any], *, several: bool) -> None:
-        session, cursor = self.session, self.session.cursor
-        hooks, precision = session.hooks, session.runtime.precision
-        transfer = session.loaders.transfer()
-        method = getattr(session.module, PREDICT.step)
-        arity = 3 if step_takes(method, "dataloader_idx", 3) else 2 if step_takes(method, "batch_idx", 2) else 1
-        step = session.runtime.strategy.bind(session.module, PREDICT.step)
-        cursor.dataloader_idx = index if several else None
-        numbered = enumerate(run)
-
-        def fetch() -> tuple[Any, int, int]:
-            batch_idx, batch = next(numbered)
-            return transfer(batch, index), batch_idx, index
-
-        feed = BatchFeed(fetch) if takes_iterator(method) else None
-        for batch_idx, batch in numbered:
-            if hooks.stale():
-                hooks.build()
-            batch = transfer(batch, index)
-            cursor.batch, cursor.batch_idx = batch, batch_idx
-            extra: tuple[Any, ...] = (index,) if several else ()
-            if (slot := getattr(hooks, PREDICT.batch_start)) is not None:
-                slot(batch, batch_idx, *extra)
-            cursor.hook = PREDICT_STEP
-            with precision.context():
-                if feed is None:
-                    output = step(*(batch, batch_idx, *extra)[:arity])
-                else:
-                    output = step(feed.offer(batch, batch_idx, index))
-            cursor.hook = None
-            output = precision.convert_output(output)
-            if (slot := getattr(hooks, PREDICT.batch_end)) is not None:
-                slot(output, batch, batch_idx, *extra)
-            if self.keep:
-                kept.append(apply_to_collection(output, Tensor, Tensor.cpu))
-            if session.control.interrupt is not None:
-                raise session.control.interrupt
-        cursor.batch = None
