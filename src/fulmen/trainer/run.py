@@ -268,7 +268,15 @@ class RunGuard:
             return
         control = trainer.control
         trainer.cursor.hook = spec.CONFIGURE_OPTIMIZERS
-        value = module.configure_optimizers()
+        try:
+            value = module.configure_optimizers()
+        except Exception as error:
+            if control.max_epochs == -1:
+                error.add_note(
+                    "`trainer.max_epochs` is -1, because it was not set. The number of updates, for a scheduler for "
+                    "example, is `self.trainer.estimated_stepping_batches`."
+                )
+            raise
         trainer.cursor.hook = None
         own_step = overrides(module, spec.LR_SCHEDULER_STEP.name, LightningModule)
         optimizers, configs = parse_optimizers(value, type(module).__name__, own_scheduler_step=own_step)
