@@ -28,7 +28,7 @@ from fulmen.engine.loops.control import Progress, RunControl
 from fulmen.engine.loops.signatures import step_takes, takes_iterator
 from fulmen.engine.loops.step_output import batch_outputs, check_manual, loss_of, manual_outputs
 from fulmen.engine.precision.closure import FunctionClosure
-from fulmen.errors import MisconfigurationException
+from fulmen.errors import MisconfigurationException, StepOutputError
 
 if TYPE_CHECKING:
     from fulmen.engine.runtime.policy import Policy
@@ -160,11 +160,18 @@ class StepRoom:
 
         Raises:
             MisconfigurationException: In automatic optimization.
+            StepOutputError: If the loss is not one number and no gradients are given.
         """
         if self.module.automatic_optimization:
             raise MisconfigurationException(
                 f"{type(self.module).__name__} called `manual_backward` while `automatic_optimization` is True; return "
                 "the loss from `training_step` instead, or set `self.automatic_optimization = False` in `__init__`."
+            )
+        if loss.numel() != 1 and not args and kwargs.get("gradient") is None:
+            raise StepOutputError(
+                f"{type(self.module).__name__} called `manual_backward` with a loss of shape {tuple(loss.shape)}; it "
+                "must be one number. Reduce it, for example with `.mean()`, or give the gradients: "
+                "`manual_backward(loss, gradient)`."
             )
         self.backward(self.precision.scale(loss), *args, **kwargs)
 
@@ -263,9 +270,11 @@ class AutomaticStep(StepRoom):
                 window = int(min(window, self.length - (batch_idx - progress.in_window)))
         else:
             self.ends_window = True
-        self.divisor = window
         if self.first:
             self.contributed = 0
+        # A window that changes when gradients are there keeps its divisor; `_mend` puts the sum right.
+        if not self.contributed or not self.policy.accumulate_actual_window:
+            self.divisor = window
         progress.in_window += 1
         if not self.ends_window:
             self.accumulate()
