@@ -44,6 +44,7 @@ class EvaluationLoop:
         self.last_reload = -1
         self.num_batches: list[int | float] = []
         self.run_index = 0
+        self.seen: dict[int, int] = {}
 
     def plans(self) -> list[LoaderPlan]:
         """Loader plans of the stage, made anew when their time has come."""
@@ -94,6 +95,7 @@ class EvaluationLoop:
             run = first if index == 0 else self._start(plan, limits[index])
             self._loader(run, index, several=len(plans) > 1)
             plan.close_run()
+            hub.keep()  # the last batch's step values stay readable after the epoch's come
             results.on_step = False
             outputs.append(dict(hub.keep().log) if session.cursor.stage != SANITY else {})
         results.dataloader_idx = None
@@ -126,10 +128,14 @@ class EvaluationLoop:
     def _loader(self, run: Iterator[Any], index: int, *, several: bool) -> None:
         """All batches of one loader; values that are logged per step are written at once."""
         session, results = self.session, self.session.eval_results
-        for batch_idx, _ in each_batch(session, self.names, run, index, several=several):
-            if results.logs_steps and session.cursor.stage != SANITY:
+        for _ in each_batch(session, self.names, run, index, several=several):
+            if session.cursor.stage == SANITY:
+                continue
+            # The x value of step rows goes on over all evaluations of this loop.
+            seen = self.seen[index] = self.seen.get(index, -1) + 1
+            if results.logs_steps:
                 view = session.hub.keep()
-                session.hub.write(view.log, step=batch_idx, epoch=session.progress.epoch, default_step=batch_idx)
+                session.hub.write(view.log, step=seen, epoch=session.progress.epoch, default_step=seen)
 
 
 def each_batch(

@@ -128,6 +128,8 @@ class FitLoop:
             session.hooks.fire(TRAIN_EPOCH_START)
         if self.batches is None:
             self.batches = self.start_batches()
+        if self.plan is not None:
+            self.batches = session.loaders.prefetched(self.batches, self.plan)
 
     def train_epoch(self) -> None:
         """All batches of an epoch."""
@@ -135,13 +137,13 @@ class FitLoop:
         session = self.session
         hooks, cursor, progress = session.hooks, session.cursor, session.progress
         step, results, control = session.optimization, session.train_results, session.control
-        batches, transfer = self.batches, session.loaders.transfer()
+        batches, transfer = self.batches, session.loaders.transfer_of(self.batches)
         step.length = self.num_batches
         feed = BatchFeed(self.fetch) if step.takes_iterator else None
         for batch in batches:
             if hooks.stale():
                 hooks.build()
-                transfer = session.loaders.transfer()
+                transfer = session.loaders.transfer_of(batches)
             batch_idx = progress.batches
             batch = transfer(batch, 0)
             cursor.batch, cursor.batch_idx = batch, batch_idx
@@ -181,7 +183,7 @@ class FitLoop:
         """A further batch for a step that fetches its batches itself."""
         session = self.session
         progress, batch_idx = session.progress, session.progress.batches
-        batch = session.loaders.transfer()(next(self.batches), 0)
+        batch = session.loaders.transfer_of(self.batches)(next(self.batches), 0)
         session.cursor.batch, session.cursor.batch_idx = batch, batch_idx
         progress.batches += 1
         progress.total_batches += 1

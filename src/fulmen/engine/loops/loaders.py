@@ -8,6 +8,7 @@ from typing import Any
 from fulmen.core.datahooks import DataHooks
 from fulmen.core.module import LightningModule
 from fulmen.data.plan import LoaderPlan
+from fulmen.data.prefetch import CudaBoundary, DeviceBoundary, DevicePrefetcher
 from fulmen.data.sources import Stage, loader_plans
 from fulmen.data.transfer import BatchTransfer
 from fulmen.engine.hooks.spec import PREDICT, TEST, TRAIN_LOADER, TRANSFER, VALIDATION, StageNames
@@ -60,6 +61,7 @@ class Loaders:
         self.bind_transfer = bind_transfer
         self.by_count = by_count
         self.process = process
+        self.boundary: Callable[[Any], DeviceBoundary] = CudaBoundary
         self.train_plan: LoaderPlan | None = None
         self.eval_plans: dict[str, list[LoaderPlan]] = {}
         self.values: dict[str, Any] = {}
@@ -122,6 +124,22 @@ class Loaders:
             self.eval_plans[names.loader] = plans
         return plans
 
+    def prefetched(self, run: Any, plan: LoaderPlan) -> Any:
+        """The run of a training epoch, one batch ahead on an accelerator where that changes nothing but time.
+
+        That is so if the loader pins memory, has workers (else its random numbers would be drawn earlier), and nobody
+        overrides a transfer hook.
+        """
+        loader = plan.loader
+        worthwhile = getattr(loader, "pin_memory", False) and getattr(loader, "num_workers", 0)
+        if self.device.type != "cuda" or not worthwhile or any(self._transfer_hook(name) for name in TRANSFER):
+            return run
+        return DevicePrefetcher(run, self.transfer(), self.boundary(self.device))
+
+    def transfer_of(self, run: Any) -> Callable[[Any, int], Any]:
+        """What is left to do to bring the batches of `run` to the device."""
+        return _there if isinstance(run, DevicePrefetcher) else self.transfer()
+
     def close(self) -> None:
         """End what loaders keep running, such as workers."""
         plans = [plan for plans in self.eval_plans.values() for plan in plans]
@@ -141,6 +159,10 @@ class Loaders:
         if overrides(self.module, name, LightningModule):
             return getattr(self.module, name)
         return None
+
+
+def _there(batch: Any, dataloader_idx: int) -> Any:
+    return batch
 
 
 def missing_loader(name: str, module: str) -> str:

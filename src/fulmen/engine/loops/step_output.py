@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fulmen.errors import StepOutputError
+from fulmen.errors import StepOutputError, warn
 
 
 def loss_of(output: Any, module: Any, *, needs_grad: bool) -> Tensor | None:
@@ -35,6 +35,7 @@ def loss_of(output: Any, module: Any, *, needs_grad: bool) -> Tensor | None:
                 "'loss', or set `self.automatic_optimization = False` in `__init__` to step the optimizer yourself."
             )
         loss = output["loss"]
+        report_graphs(output, where)
         if loss is None:
             return None
     if not isinstance(loss, Tensor):
@@ -59,6 +60,19 @@ def loss_of(output: Any, module: Any, *, needs_grad: bool) -> Tensor | None:
             "`torch.no_grad()` on the way to it, or all parameters are frozen."
         )
     return loss
+
+
+def report_graphs(output: Mapping[str, Any], where: str) -> None:
+    """Warn once of extra tensors that keep their graph: whoever stores them stores the activations of the step too."""
+    held = [key for key, value in output.items() if key != "loss" and isinstance(value, Tensor) and value.grad_fn]
+    if held:
+        size = sum(output[key].numel() * output[key].element_size() for key in held) / 2**20
+        warn(
+            "W604",
+            f"{where} returned {', '.join(map(repr, held))} with graph ({size:.2f} MB, and the step's activations "
+            "as long as somebody keeps them, such as a list in `on_train_batch_end`). Return them with `.detach()`.",
+            key=where + "".join(map(str, held)),
+        )
 
 
 def batch_outputs(output: Any, loss: Tensor | None) -> dict[str, Any]:
