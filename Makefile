@@ -62,6 +62,7 @@ bench: $(DEV)
 	$(RUN) -m benchmarks.overhead $(BENCH_ARGS)
 
 docs: $(DEV)
+	$(RUN) -m tools.make_aliases
 	$(RUN) -m tools.policy_table
 	$(RUN) -m tools.warning_codes
 	$(RUN) -m tools.check_docs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from weakref import proxy
 
 import torch
@@ -15,6 +15,7 @@ from fulmen.callbacks.checkpoint import Checkpoint
 from fulmen.callbacks.checkpoint_files import RunFiles, link_newest
 from fulmen.callbacks.checkpoint_names import fill, normal, run_folder, template_pattern
 from fulmen.callbacks.monitors import MissingMonitorError, MonitorWatch, missing_monitor, policy_of
+from fulmen.callbacks.plain_state import PlainState
 from fulmen.engine.storage.filesystem import exists, get_filesystem, is_local, join, list_names
 from fulmen.errors import CheckpointError, warn
 from fulmen.utilities.rank_zero import rank_zero_info
@@ -35,7 +36,7 @@ _ROLLED_BACK = (
 )
 
 
-class CheckpointSaver(Checkpoint):
+class CheckpointSaver(PlainState, Checkpoint):
     """Writes, ranks and deletes checkpoint files; arguments and attributes are `ModelCheckpoint`'s."""
 
     CHECKPOINT_JOIN_CHAR = "-"
@@ -43,6 +44,7 @@ class CheckpointSaver(Checkpoint):
     CHECKPOINT_NAME_LAST = "last"
     FILE_EXTENSION = ".ckpt"
     STARTING_VERSION = 1
+    _helpers: ClassVar[dict[str, type]] = {"_watch": MonitorWatch, "_files": RunFiles}
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ from fulmen.callbacks.monitors import (
     missing_monitor,
     policy_of,
 )
+from fulmen.callbacks.plain_state import PlainState
 from fulmen.errors import warn
 from fulmen.utilities.rank_zero import rank_prefixed_message
 
@@ -45,7 +46,7 @@ class EarlyStoppingReason(Enum):
     NON_FINITE_METRIC = 4
 
 
-class EarlyStopping(Callback):
+class EarlyStopping(PlainState, Callback):
     """Stop training when a monitored value stops improving, reaches a goal, diverges or is not finite.
 
     Each check decides anew: where a stop is put off (`Trainer(min_epochs=...)`) and the value recovers meanwhile,
@@ -79,6 +80,7 @@ class EarlyStopping(Callback):
     """
 
     mode_dict: ClassVar[dict[str, Callable[..., Tensor]]] = {"min": torch.lt, "max": torch.gt}
+    _helpers: ClassVar[dict[str, type]] = {"_watch": MonitorWatch}
     order_dict: ClassVar[dict[str, str]] = {"min": "<", "max": ">"}
     decides_last: ClassVar[bool] = True
 

@@ -1,0 +1,9 @@
+"""lightning.pytorch.accelerators.cuda, as far as Fulmen has it. Written by tools/make_aliases.py."""
+
+from fulmen.accelerators.accelerator import Accelerator
+from fulmen.accelerators.cuda import CUDAAccelerator
+from fulmen.compat.modules import absent
+from fulmen.errors import MisconfigurationException
+
+__all__ = ["Accelerator", "CUDAAccelerator", "MisconfigurationException"]
+__getattr__ = absent(__name__, __all__)

@@ -1,0 +1,7 @@
+"""lightning.pytorch.utilities.exceptions, as far as Fulmen has it. Written by tools/make_aliases.py."""
+
+from fulmen.compat.modules import absent
+from fulmen.errors import MisconfigurationException, SIGTERMException
+
+__all__ = ["MisconfigurationException", "SIGTERMException"]
+__getattr__ = absent(__name__, __all__)

@@ -1,0 +1,7 @@
+"""lightning_fabric.plugins.io.checkpoint_io, as far as Fulmen has it. Written by tools/make_aliases.py."""
+
+from fulmen.compat.modules import absent
+from fulmen.engine.storage.checkpoint_io import CheckpointIO
+
+__all__ = ["CheckpointIO"]
+__getattr__ = absent(__name__, __all__)

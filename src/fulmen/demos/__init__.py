@@ -1,0 +1,1 @@
+"""Small modules, data sets and data modules for tests and bug reports."""

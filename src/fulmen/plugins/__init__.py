@@ -1,0 +1,18 @@
+"""Precision, checkpoint files and cluster environments under Lightning's names; the engine has the classes."""
+
+from __future__ import annotations
+
+from fulmen.plugins.environments import ClusterEnvironment, LightningEnvironment
+from fulmen.plugins.io import CheckpointIO, TorchCheckpointIO
+from fulmen.plugins.precision import DoublePrecision, HalfPrecision, MixedPrecision, Precision
+
+__all__ = [
+    "CheckpointIO",
+    "ClusterEnvironment",
+    "DoublePrecision",
+    "HalfPrecision",
+    "LightningEnvironment",
+    "MixedPrecision",
+    "Precision",
+    "TorchCheckpointIO",
+]
