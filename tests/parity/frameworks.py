@@ -49,7 +49,8 @@ class Framework:
 
             self.L = fulmen
             self.extra = {"policy": Policy.lightning if name == STRICT else Policy.right}
-        self.callbacks = self.L.callbacks
+        self.callbacks: Any = importlib.import_module(f"{self.L.__name__}.callbacks")
+        self.loggers: Any = importlib.import_module(f"{self.L.__name__}.loggers")
 
     def __repr__(self) -> str:
         return self.name

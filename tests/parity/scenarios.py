@@ -372,7 +372,7 @@ SCENARIOS: dict[str, Scenario] = {
     "min_steps over max_epochs": Scenario(classifier(), loaders(), {"max_steps": 25, "min_steps": 12}),
     "EarlyStopping": Scenario(classifier(), loaders(), {"max_epochs": 12}, early_stopping),
     "EarlyStopping, min_epochs": Scenario(
-        classifier(configure=sgd), loaders(), {"max_epochs": 12, "min_epochs": 6}, early_stopping, listed=True
+        classifier(configure=sgd), loaders(), {"max_epochs": 12, "min_epochs": 6}, early_stopping
     ),
     "L-BFGS": Scenario(classifier(configure=lbfgs), loaders()),
     "groups and a frozen layer": Scenario(classifier(configure=groups), loaders()),

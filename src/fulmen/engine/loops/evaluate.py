@@ -54,6 +54,7 @@ class EvaluationLoop:
         plans = session.loaders.evaluation(self.names, reload=reload)
         if reload or self.last_reload < 0:
             self.last_reload = epoch
+            self.seen = {}
         self.num_batches = [plan.num_batches for plan in plans]
         step = self.names.step
         check_step(getattr(session.module, step), type(session.module).__name__, step, loaders=len(plans))
@@ -73,6 +74,8 @@ class EvaluationLoop:
         outer = (cursor.stage, cursor.results, cursor.batch, cursor.batch_idx, cursor.dataloader_idx)
         cursor.stage = cursor.stage if most is not None else self.stage
         cursor.results = results
+        # Until its first batch, an evaluation inside of an epoch shows step values only, as the epoch around it does.
+        results.on_step = outer[1] is not None and outer[1].on_step
         try:
             with no_gradients(inference=session.inference_mode):
                 plans = self.plans()
