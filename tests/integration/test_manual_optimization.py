@@ -235,7 +235,7 @@ def test_manual_backward_in_automatic_optimization() -> None:
         module.manual_backward(loss)
         return loss
 
-    with pytest.raises(
+    with pytest.raises(MisconfigurationException, match=r"Toy called `manual_backward`.*optimization = False"):
         MisconfigurationException, match=r"Toy called `manual_backward`.*automatic_optimization = False"
     ):
         fit(Toy(step))

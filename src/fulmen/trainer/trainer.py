@@ -399,13 +399,10 @@ class Trainer(TrainerViews):
         """The loop of the running call, or `None`."""
         return self._loops.get(self.state.fn.value) if self.state.fn is not None else None
 
-    def stream_state(self) -> Any:
-        """State of the training loader in the middle of an epoch, else `None`."""
+    def position(self) -> dict[str, Any]:
+        """Where the fit is in its data, for a checkpoint; empty before the first fit."""
         loop = self._loops.get("fit")
-        batches = getattr(loop, "batches", None)
-        if batches is None or self._progress.epoch_done or not self._progress.batches:
-            return None
-        return batches.stream_state()
+        return loop.position() if loop is not None else {}
 
     def _current_loggers(self) -> list[Any]:
         return self._control.loggers
@@ -435,14 +432,19 @@ class Trainer(TrainerViews):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state.update(_session=None, _loops={}, _record=None, _hub=None, _cursor=None, state=None)
+        state.update(_session=None, _loops={}, _record=None, _hub=self._hub.state_dict(), _cursor=None)
+        state["state"] = (self.state.fn, self.state.status)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._cursor = Cursor()
         self.state = TrainerState(self._cursor)
+        self.state.fn, status = state["state"]
+        if status.stopped:  # a copy made inside of a run does not run
+            self.state.status = status
         self._hub = MetricsHub(self._cursor, self._current_loggers)
+        self._hub.load_state_dict(state["_hub"])
 
     def __repr__(self) -> str:
         return describe_trainer(self)
