@@ -12,8 +12,10 @@ from fulmen.core.hparams import hparams_entries
 from fulmen.core.saving import load_weights
 from fulmen.engine.hooks.spec import LOAD, LOAD_STATE, SAVE, STATE
 from fulmen.engine.hooks.table import overrides
+from fulmen.engine.loops.schedule import step_schedulers
 from fulmen.engine.storage import find_unsafe, get_filesystem, newest_good, require_safe
 from fulmen.errors import CheckpointError, CorruptCheckpointError, MisconfigurationException, suggest, warn
+from fulmen.trainer.states import TrainerFn
 from fulmen.types import Stateful
 from fulmen.utilities.rank_zero import rank_zero_info
 from fulmen.utilities.seed import collect_rng_states
@@ -27,7 +29,7 @@ VERSION_KEY = "pytorch-lightning_version"
 
 def owners(trainer: Trainer) -> dict[str, Stateful]:
     """Name and owner of each state of the engine that a full checkpoint keeps."""
-    found: dict[str, Stateful] = {"progress": trainer.progress}
+    found: dict[str, Stateful] = {"progress": trainer.progress, "metrics": trainer.hub}
     if trainer.session is not None:
         found["results"] = trainer.session.train_results
     return found
@@ -92,7 +94,7 @@ def _training_state(trainer: Trainer) -> dict[str, Any]:
         "version": __version__,
         "run_id": trainer.run_id,
         "rng": collect_rng_states(),
-        "stream": trainer.stream_state(),
+        "position": trainer.position(),
         **states,
     }
     return state
@@ -186,8 +188,13 @@ def restore_module(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
 
 def rewind_loggers(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
     """Cut loggers back to the resume step, so that a row per step and key stays unique."""
-    step = ((checkpoint.get("loops") or {}).get("fit_loop") or {}).get("stepped_batches")
-    for logger in trainer.loggers if step is not None else []:
+    counters = (checkpoint.get("loops") or {}).get("fit_loop") or {}
+    if "stepped_batches" not in counters:
+        return
+    step, total = int(counters["stepped_batches"]), counters.get("total_batches", -1)
+    if counters.get("validated_at") == total > counters.get("closed_batches", total):
+        step += 1  # written at the end of a validation: the rows of its step are there and not made again
+    for logger in trainer.loggers:
         rewind = getattr(logger, "rewind", None)
         if callable(rewind):
             rewind(step)
@@ -200,7 +207,11 @@ def restore_callbacks(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
     if data is not None and overrides(data, LOAD_STATE, LightningDataModule) and key in checkpoint:
         data.load_state_dict(checkpoint[key])
     states = checkpoint.get("callbacks") or {}
-    require_safe(states, f"Trainer.{trainer.state.fn}(ckpt_path=...)") if find_unsafe(states) else None
+    if find_unsafe(states):
+        if trainer.state.fn == TrainerFn.FITTING:
+            require_safe(states, f"Trainer.{trainer.state.fn}(ckpt_path=...)")
+        # An evaluation can do without them; the weights are what counts.
+        states = {key: state for key, state in states.items() if not find_unsafe(state)}
     for callback in trainer.callbacks:
         if overrides(callback, LOAD, Callback):
             callback.on_load_checkpoint(trainer, module, checkpoint)
@@ -223,7 +234,7 @@ def restore_training(trainer: Trainer, checkpoint: dict[str, Any]) -> dict[str, 
     """Give states back to precision, optimizers, schedulers and counters.
 
     Returns:
-        What the fit loop needs to go on: random states and the loader's stream.
+        What the fit loop needs to go on: its position, logged values and random states.
 
     Raises:
         MisconfigurationException: If the file holds weights only, or another number of optimizers or schedulers.
@@ -246,19 +257,26 @@ def restore_training(trainer: Trainer, checkpoint: dict[str, Any]) -> dict[str, 
     _restore_progress(trainer, checkpoint)
     own = checkpoint.get("fulmen") or {}
     progress = trainer.progress
+    session = trainer.session
+    assert session is not None
     if progress.epoch_done:
+        # Written in the epoch's last hook: what was left of the epoch is done now.
+        if own.get("metrics"):
+            trainer.hub.load_state_dict(own["metrics"])
+        if progress.is_last and session.optimization.automatic:
+            step_schedulers(session, "epoch", plateau=True)
         progress.epoch += 1
         progress.epoch_done = False
         progress.batches = progress.in_window = 0
-    elif trainer.session is not None and own.get("results"):
-        trainer.session.train_results.load_state_dict(own["results"])
+    elif own.get("results"):
+        session.train_results.load_state_dict(own["results"])
     kept = "random states and data position" if own.get("rng") else "no random states"
     rank_zero_info(
         f"Resuming from {trainer.ckpt_path}: epoch {progress.epoch}, batch {progress.batches}, step "
         f"{progress.global_step}; restored weights, {len(trainer.optimizers)} optimizer(s), "
         f"{len(trainer.lr_scheduler_configs)} scheduler(s), callbacks, {kept}."
     )
-    return {"rng": own.get("rng"), "stream": own.get("stream") if progress.batches else None}
+    return {"rng": own.get("rng"), "metrics": own.get("metrics"), **(own.get("position") or {})}
 
 
 def _same_number(where: str, what: str, have: list[Any], stored: list[Any]) -> None:
@@ -286,3 +304,4 @@ def _restore_progress(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
         progress.batches = int(batches.get("current", {}).get("completed", 0))
     stepped = loop.get("epoch_loop.state_dict", {}).get("_batches_that_stepped", progress.global_step)
     progress.stepped_batches = int(stepped)
+    progress.closed_batches = progress.total_batches

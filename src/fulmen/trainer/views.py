@@ -92,8 +92,7 @@ class TrainerViews:
     @property
     def is_last_batch(self) -> bool:
         """Whether the running training batch is the last of its epoch."""
-        loop = self._loops.get("fit")
-        return bool(loop.is_last) if loop is not None else False
+        return self._progress.is_last
 
     @property
     def should_stop(self) -> bool:

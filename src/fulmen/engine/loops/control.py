@@ -21,8 +21,10 @@ class Progress:
         optimizer_steps: Calls of wrapped optimizers' `step` so far.
         stepped_batches: Batches that ended an accumulation window, the x axis of loggers.
         in_window: Batches of the running accumulation window.
+        closed_batches: Batches after which everything was done; fewer than `total_batches` while the row, validation
+            and watching schedulers of the last one are still to come.
         validated_at: `total_batches` at the last validation, -1 before the first.
-        last_reload: Epoch in which the train loader was made.
+        is_last: The batch last taken is the final one of its epoch.
     """
 
     epoch: int = 0
@@ -33,7 +35,9 @@ class Progress:
     optimizer_steps: int = 0
     stepped_batches: int = 0
     in_window: int = 0
+    closed_batches: int = 0
     validated_at: int = -1
+    is_last: bool = False
 
     def state_dict(self) -> dict[str, Any]:
         """All counters."""

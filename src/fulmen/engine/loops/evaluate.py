@@ -11,7 +11,7 @@ import torch
 
 from fulmen.data.plan import LoaderPlan
 from fulmen.data.sources import set_epoch
-from fulmen.engine.hooks.spec import PREDICT, SPECS, StageNames
+from fulmen.engine.hooks.spec import SPECS, StageNames
 from fulmen.engine.loops.feed import BatchFeed
 from fulmen.engine.loops.modes import ModeKeeper
 from fulmen.engine.loops.session import Session
@@ -19,6 +19,7 @@ from fulmen.engine.loops.signatures import check_step, step_takes, takes_iterato
 from fulmen.engine.results.store import to_numbers
 
 SANITY = "sanity_check"
+VALIDATE = "validate"
 
 
 @contextmanager
@@ -106,6 +107,8 @@ class EvaluationLoop:
         overall = dict(hub.keep().log)
         if session.cursor.stage != SANITY:
             self._write(outputs, overall)
+        if session.cursor.stage == VALIDATE:
+            session.progress.validated_at = session.progress.total_batches
         hooks.fire(names.end)
         results.reset()
         if names.model_train is not None and hooks.own(names.model_train) is not None:
@@ -158,7 +161,6 @@ def each_batch(
     """
     cursor, hooks, results = session.cursor, session.hooks, session.cursor.results
     context = None if session.runtime.precision.plain else session.runtime.precision.context
-    convert = session.runtime.precision.convert_output if names is PREDICT else None
     spec, dataloader_idx = SPECS[names.step], index if several else None
     extra: tuple[Any, ...] = (index,) if several else ()
     transfer, (step, arity) = session.loaders.transfer(), bound_step(session, names.step)
@@ -189,8 +191,6 @@ def each_batch(
             with context():
                 output = step(*args)
         cursor.hook = None
-        if convert is not None:
-            output = convert(output)
         if (slot := getattr(hooks, names.batch_end)) is not None:
             slot(output, cursor.batch, cursor.batch_idx, *extra)
         yield cursor.batch_idx, output

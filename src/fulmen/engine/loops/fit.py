@@ -34,7 +34,7 @@ from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.signatures import check_step
 from fulmen.errors import PossibleUserWarning, SIGTERMException, warn
 from fulmen.utilities.rank_zero import rank_zero_info
-from fulmen.utilities.seed import isolate_rng
+from fulmen.utilities.seed import isolate_rng, set_rng_states
 
 
 class FitLoop:
@@ -43,7 +43,8 @@ class FitLoop:
     Args:
         session: The run.
         validates: Whether there is something to validate.
-        resume: Stream state of the loader to go on from (in the middle of an epoch), or `None`.
+        resume: What `position` returned when the checkpoint was written, with the random states of then under `"rng"`
+            and the logged values under `"metrics"`; `None` for a fresh start.
     """
 
     def __init__(self, session: Session, *, validates: bool, resume: Any = None) -> None:
@@ -55,7 +56,7 @@ class FitLoop:
         self.batches: Any = None
         self.num_batches: int | float = 0
         self.last_reload = 0
-        self.is_last = False
+        self.end_position: dict[str, Any] | None = None
         self.stop_reason = ""
 
     def run(self) -> None:
@@ -64,10 +65,13 @@ class FitLoop:
             return
         hooks = self.session.hooks
         hooks.fire(TRAIN_START)
+        if self.resume is not None:
+            self.go_on(self.resume)
         while not self.done():
             self.train_epoch()
             self.end_epoch()
         hooks.fire(TRAIN_END)
+        self.end_position = self.position()
 
     def done(self) -> bool:
         """Whether no further epoch runs; says why."""
@@ -89,7 +93,8 @@ class FitLoop:
         self.last_reload = progress.epoch
         name = type(session.module).__name__
         check_step(getattr(session.module, TRAINING_STEP.name), name, TRAINING_STEP.name)
-        self.batches = self.start_batches()
+        if self.resume is None:
+            self.batches = self.start_batches()
         if self.num_batches:
             set_val_batch(control, self.num_batches)
             self.warn_of_short_epoch()
@@ -103,15 +108,57 @@ class FitLoop:
         session.cursor.stage, session.cursor.results = "train", session.train_results
         return True
 
-    def start_batches(self) -> Any:
+    def start_batches(self, stream: Any = None) -> Any:
         """Start the loader, after the last batch of a resumed epoch if there is one."""
         plan, progress = self.plan, self.session.progress
         assert plan is not None
         set_epoch(plan.loader, progress.epoch)
-        if progress.batches and not progress.epoch_done:
-            stream, self.resume = self.resume, None
-            return plan.start(skip=progress.batches, stream=stream)
-        return plan.start()
+        return plan.start(skip=progress.batches, stream=stream)
+
+    def position(self) -> dict[str, Any]:
+        """What a checkpoint keeps to go on exactly from here, besides counters, logged values and random states."""
+        if self.resume is not None:
+            return {key: value for key, value in self.resume.items() if key not in ("rng", "metrics")}
+        if self.end_position is not None or self.plan is None:
+            return self.end_position or {}
+        run = self.batches if self.batches is not None else self.plan
+        return {
+            "stream": run.stream_state(),
+            "validation": [plan.stream_state() for plan in self.session.loaders.opened(VALIDATION)],
+            "reloaded": [self.last_reload, self.validation.last_reload],
+            "validated": dict(self.validation.seen),
+            "window": self.session.optimization.state_dict(),
+        }
+
+    def go_on(self, resume: dict[str, Any]) -> None:
+        """Be where the checkpoint was written: open windows, data, and last of all random numbers.
+
+        It comes after `on_train_start`, so that nothing that is done on the way to the first batch counts.
+        """
+        self.resume = None
+        session = self.session
+        progress, plan = session.progress, self.plan
+        assert plan is not None
+        if resume.get("metrics"):
+            session.hub.load_state_dict(resume["metrics"])
+        session.optimization.load_state_dict(resume.get("window") or {})
+        self.last_reload, self.validation.last_reload = resume.get("reloaded") or (self.last_reload, -1)
+        self.validation.seen = dict(resume.get("validated") or {})
+        session.train_results.on_step = progress.batches > 0
+        stream = resume.get("stream")
+        inside = stream is not None and not stream["complete"] and stream["batches"] == progress.batches
+        if progress.batches or inside:
+            same = stream is not None and stream["batches"] == progress.batches
+            self.batches = self.start_batches(stream if same else None)
+        elif stream is not None:
+            # An epoch that was left early: its sampler was not asked for more either.
+            plan.skip_epoch(stream if stream["complete"] else {**stream, "finished": True})
+        if resume.get("validation"):
+            for validation, kept in zip(self.validation.plans(), resume["validation"], strict=False):
+                if kept is not None:
+                    validation.skip_epoch(kept)
+        if resume.get("rng"):
+            set_rng_states(resume["rng"])
 
     def start_epoch(self) -> None:
         """Reload what is due, fire `on_train_epoch_start`, start the loader."""
@@ -140,6 +187,8 @@ class FitLoop:
         batches, transfer = self.batches, session.loaders.transfer_of(self.batches)
         step.length = self.num_batches
         feed = BatchFeed(self.fetch) if step.takes_iterator else None
+        if progress.closed_batches < progress.total_batches and self.close_batch():
+            batches.close()  # a resumed epoch that ends with what was left to do for its last batch
         for batch in batches:
             if hooks.stale():
                 hooks.build()
@@ -150,34 +199,47 @@ class FitLoop:
             progress.batches += 1
             progress.total_batches += 1
             results.batch_size, results.on_step = None, True
-            self.is_last = is_last = batches.is_last
+            progress.is_last = is_last = batches.is_last
             if hooks.on_train_batch_start is not None and hooks.on_train_batch_start(batch, batch_idx) == -1:
-                self.is_last = True
+                progress.is_last = True
                 self.end_schedules(stepped=False)
                 break
             if feed is None:
                 step.run(batch, batch_idx, is_last)
             else:
                 step.run(feed.offer(batch, batch_idx), batch_idx, is_last)
-                is_last = self.is_last
             if control.schedulers:
                 self.end_schedules(stepped=step.ends_window)
             if hooks.on_train_batch_end is not None:
                 hooks.on_train_batch_end(step.outputs, batch, batch_idx)
             step.reset()
-            if step.ends_window and self.row_due():
-                self.write_step()
-            if self.validates and validation_due(control, progress, is_last=is_last):
-                self.validate(clear=step.ends_window)
-            if step.ends_window:
-                if control.schedulers and step.automatic:
-                    step_schedulers(session, "step", plateau=True)
-                progress.stepped_batches += 1
-            if self.leave():
+            if self.close_batch():
                 break
         cursor.batch = None
         batches.close()
         self.batches = None
+
+    def close_batch(self) -> bool:
+        """What follows a batch: the loggers' row, validation, schedulers that watch a value.
+
+        A checkpoint may be written before it or in validation; the resumed run then begins with what was left to do.
+
+        Returns:
+            Whether to leave the epoch.
+        """
+        session = self.session
+        step, control, progress = session.optimization, session.control, session.progress
+        if progress.validated_at != progress.total_batches:
+            if step.ends_window and self.row_due():
+                self.write_step()
+            if self.validates and validation_due(control, progress, is_last=progress.is_last):
+                self.validate(clear=step.ends_window)
+        if step.ends_window:
+            if control.schedulers and step.automatic:
+                step_schedulers(session, "step", plateau=True)
+            progress.stepped_batches += 1
+        progress.closed_batches = progress.total_batches
+        return self.leave()
 
     def fetch(self) -> tuple[Any, int, int]:
         """A further batch for a step that fetches its batches itself."""
@@ -187,7 +249,7 @@ class FitLoop:
         session.cursor.batch, session.cursor.batch_idx = batch, batch_idx
         progress.batches += 1
         progress.total_batches += 1
-        self.is_last = self.batches.is_last
+        progress.is_last = self.batches.is_last
         return batch, batch_idx, 0
 
     def leave(self) -> bool:
@@ -225,7 +287,7 @@ class FitLoop:
         skipped = not step.stepped and session.policy.skip_scheduler_on_overflow
         if stepped and not skipped:
             step_schedulers(session, "step", plateau=False)
-        if self.is_last:
+        if session.progress.is_last:
             step_schedulers(session, "epoch", plateau=False)
 
     def row_due(self) -> bool:
@@ -254,7 +316,6 @@ class FitLoop:
             session.hooks.call_module(ZERO_GRAD_BEFORE_VALIDATION)
         self.validation.run()
         session.cursor.stage = "train"
-        session.progress.validated_at = session.progress.total_batches
 
     def end_epoch(self) -> None:
         """Epoch values, end hooks, plateau schedulers, one row for the loggers."""
@@ -263,9 +324,10 @@ class FitLoop:
         hub.keep()
         results.on_step = False
         progress.epoch_done = True
+        progress.closed_batches = progress.total_batches
         session.hooks.fire(TRAIN_EPOCH_END)
         view = hub.keep()
-        if self.is_last and session.optimization.automatic:
+        if progress.is_last and session.optimization.automatic:
             step_schedulers(session, "epoch", plateau=True)
         hub.write(view.log, step=None, epoch=progress.epoch, default_step=progress.stepped_batches - 1)
         results.reset()

@@ -124,6 +124,10 @@ class Loaders:
             self.eval_plans[names.loader] = plans
         return plans
 
+    def opened(self, names: StageNames) -> list[LoaderPlan]:
+        """The plans of an evaluation stage that were made already."""
+        return self.eval_plans.get(names.loader, [])
+
     def prefetched(self, run: Any, plan: LoaderPlan) -> Any:
         """The run of a training epoch, one batch ahead on an accelerator where that changes nothing but time.
 

@@ -106,6 +106,26 @@ class StepRoom:
         """What `on_train_batch_end` gets."""
         return {}
 
+    @property
+    def pending(self) -> bool:
+        """Whether gradients wait for further batches before an optimizer steps."""
+        return False
+
+    def state_dict(self) -> dict[str, Any]:
+        """The gradients of an accumulation window that is under way; empty between windows."""
+        if not self.pending:
+            return {}
+        parameters = self.module.named_parameters()
+        return {"gradients": {name: p.grad.detach() for name, p in parameters if p.grad is not None}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Give gradients back to the parameters that are still there."""
+        self.ends_window = self.progress.in_window == 0
+        gradients = state_dict.get("gradients") or {}
+        for name, parameter in self.module.named_parameters():
+            if name in gradients:
+                parameter.grad = gradients[name].to(parameter.device)
+
     def release(self) -> None:
         """Let go of what was put on the optimizers."""
 
@@ -295,6 +315,22 @@ class AutomaticStep(StepRoom):
         if self.stepped and self.policy.count_batches:
             progress.global_step += 1
 
+    @property
+    def pending(self) -> bool:
+        """Whether the window has batches to come."""
+        return self.progress.in_window > 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """As in `StepRoom`, with the number of batches that gave a loss and by what each was divided."""
+        state = super().state_dict()
+        return {**state, "contributed": self.contributed, "divisor": self.divisor} if state else state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take the window back."""
+        super().load_state_dict(state_dict)
+        self.contributed = int(state_dict.get("contributed", 0))
+        self.divisor = int(state_dict.get("divisor", 1))
+
     def split(self, optimizer: LightningOptimizer, closure: Callable[[], Any] | None) -> FunctionClosure:
         """As in `StepRoom`; a `None` loss skips the step, unless other batches of the window left gradients.
 
@@ -437,6 +473,11 @@ class ManualStep(StepRoom):
         for handle in self._handles:
             handle.remove()
         self._handles = []
+
+    @property
+    def pending(self) -> bool:
+        """Whether the last batch left gradients and no optimizer stepped."""
+        return not self.stepped
 
     def _raw_stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.stepped = True

@@ -34,7 +34,7 @@ class Flags:
     Attributes:
         name: Key as given.
         hook: Name of the hook that logs it.
-        given: The flags as the caller gave them, for comparison with later calls.
+        given: The flags as the caller gave them, for comparison with later calls; `None` in a key from a checkpoint.
         place: `file:line` of the first call, for the error when a later call differs.
     """
 
@@ -57,7 +57,7 @@ class Flags:
 
     name: str
     hook: str
-    given: tuple[Any, ...]
+    given: tuple[Any, ...] | None
     place: str
     prog_bar: bool
     logger: bool
@@ -73,6 +73,18 @@ class Flags:
     def __init__(self, **values: Any) -> None:
         for name in self.__slots__:
             setattr(self, name, values[name])
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """What tells how the values are reduced and shown, `None` if it is no plain value (a function that reduces)."""
+        if callable(self.reduce):
+            return None
+        skipped = ("given", "sync_dist_group")
+        return {name: getattr(self, name) for name in self.__slots__ if name not in skipped}
+
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> Flags:
+        """Flags from a checkpoint; the first call of `self.log` checks the key anew, as `given` is not known."""
+        return cls(given=None, sync_dist_group=None, **state)
 
     @property
     def suffix(self) -> str:
@@ -172,6 +184,7 @@ class Entry:
         elif reduce in ("min", "max"):
             self._sum = self._join(total, value)
         else:
+            self._fold()  # a function gets the values in the order in which they were logged
             self._kept.append(torch.tensor([float(value)], dtype=torch.float64))
 
     def _join(self, first: Any, second: Any) -> Any:
@@ -179,9 +192,8 @@ class Entry:
             return second
         if isinstance(first, Tensor) or isinstance(second, Tensor):
             device = first.device if isinstance(first, Tensor) else second.device
+            # Both give NaN if one of the two is; asking whether one is would wait for the device.
             both = [torch.as_tensor(v, dtype=wide(device), device=device) for v in (first, second)]
-            if any(math_isnan(v) for v in (first, second)):
-                return both[0] + both[1]
             return torch.minimum(*both) if self.flags.reduce == "min" else torch.maximum(*both)
         if first != first or second != second:
             return float("nan")
@@ -240,7 +252,8 @@ class Entry:
             parts = list(self._kept)
             if self._count and self._block is not None:
                 parts.append(self._block[: self._count].to(wide(self._block.device)))
-            return torch.as_tensor(reduce(torch.cat(parts))).to(float_dtype())
+            device = parts[-1].device if self._block is None else self._block.device
+            return torch.as_tensor(reduce(torch.cat([part.to(device) for part in parts]))).to(float_dtype())
         total, weight = sums if sums is not None else self.sums()
         if reduce == "mean":
             return self._as_tensor(total / weight if weight else float("nan"), as_float=True)
@@ -257,6 +270,7 @@ class Entry:
         """Values since the last reset, without folding the partly filled block."""
         block = self._block[: self._count].clone() if self._block is not None and self._count else None
         return {
+            "flags": self.flags.state_dict(),
             "block": block,
             "weights": list(self._weights),
             "number": self._number,
@@ -322,8 +336,3 @@ class MetricEntry:
         if self._computed is None:
             self._computed = torch.as_tensor(self.metric.compute()).detach()
         return self._computed
-
-
-def math_isnan(value: Any) -> bool:
-    """Whether a number or 0-dim tensor is NaN."""
-    return bool(value != value)

@@ -31,13 +31,28 @@ class MetricsHub:
         self.record = record
         self._callback: dict[str, Tensor] = {}
         self._logged: dict[str, Tensor] = {}
-        self._bar: dict[str, float] = {}
+        self._bar: dict[str, float | Tensor] = {}  # numbers once the bar has read them
 
     def reset(self) -> None:
         """Forget everything (a new run begins)."""
         self._callback = {}
         self._logged = {}
         self._bar = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """All three dictionaries as they read now; nothing is changed."""
+        live = self.cursor.results.view() if self.cursor.results is not None else View()
+        return {
+            "callback": {**self._callback, **live.callback},
+            "logged": {**self._logged, **live.log},
+            "bar": {**self._bar, **live.bar},
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take them back."""
+        self._callback = dict(state_dict["callback"])
+        self._logged = dict(state_dict["logged"])
+        self._bar = dict(state_dict["bar"])
 
     def keep(self) -> View:
         """Keep the live values, before another store takes over or is reset; returns them."""
@@ -47,8 +62,7 @@ class MetricsHub:
         view = results.view()
         self._callback.update(view.callback)
         self._logged.update(view.log)
-        if view.bar:
-            self._bar.update(to_numbers(view.bar))
+        self._bar.update(view.bar)
         return view
 
     def add(self, metrics: Mapping[str, Tensor]) -> None:
@@ -73,8 +87,10 @@ class MetricsHub:
     def progress_bar_metrics(self) -> dict[str, float]:
         """Values for the bar, as numbers; reading them is one transfer."""
         if self.cursor.results is not None:
-            self._bar.update(to_numbers(self.cursor.results.view().bar))
-        return self._bar
+            self._bar.update(self.cursor.results.view().bar)
+        tensors = {key: value for key, value in self._bar.items() if isinstance(value, Tensor)}
+        self._bar.update(to_numbers(tensors))
+        return dict(self._bar)  # type: ignore[arg-type]  # all are numbers now
 
     def write(self, metrics: Mapping[str, Tensor], *, step: int | None, epoch: int, default_step: int) -> None:
         """Send values to all loggers and the record.

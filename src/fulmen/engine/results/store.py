@@ -95,7 +95,7 @@ class Results:
         if entry is None:
             entry = self._new(hook, name, value, given)
         elif entry.flags.given != given:
-            raise LoggingError(_differs(name, entry.flags, given))
+            entry = self._other_flags(entry, hook, name, value, given)
         if isinstance(value, Tensor):
             if value.requires_grad:
                 value = value.detach()
@@ -155,6 +155,16 @@ class Results:
             )
         return entry
 
+    def _other_flags(
+        self, entry: Entry | MetricEntry, hook: HookSpec | None, name: str, value: Any, given: tuple[Any, ...]
+    ) -> Entry | MetricEntry:
+        """Flags differ: an error, unless the key came from a checkpoint and is logged for the first time since."""
+        if entry.flags.given is not None or isinstance(entry, MetricEntry):
+            raise LoggingError(_differs(name, entry.flags, given))
+        assert hook is not None
+        self.pending[_state_key(hook, name, self.dataloader_idx)] = entry.state_dict()
+        return self._new(hook, name, value, given)
+
     def _valid(self) -> Iterator[Entry | MetricEntry]:
         idx = self.dataloader_idx
         for entry in self.entries.values():
@@ -202,8 +212,17 @@ class Results:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take values back; each key gets its own when it is first logged."""
-        self.pending = dict(state_dict)
+        """Take values back. Those that a function of the user's reduces can be read when their key is logged again."""
+        self.pending = {}
+        for key, state in state_dict.items():
+            hook, rest = key.split("|", 1)
+            name, _, idx = rest.rpartition("|")
+            if state.get("flags") is None or hook not in SPECS:
+                self.pending[key] = state
+                continue
+            entry = Entry(Flags.restored(state["flags"]), keep_integers=self.keep_integers)
+            entry.load_state_dict(state)
+            self.entries[(SPECS[hook], name, int(idx) if idx else None)] = entry
 
 
 def _state_key(hook: HookSpec, name: str, dataloader_idx: int | None) -> str:
@@ -236,7 +255,7 @@ def _caller() -> str:
 def _differs(name: str, flags: Flags, given: tuple[Any, ...]) -> str:
     changes = [
         f"{flag}={new!r} (was {old!r})"
-        for flag, new, old in zip(FLAG_NAMES, given, flags.given, strict=True)
+        for flag, new, old in zip(FLAG_NAMES, given, flags.given or given, strict=True)
         if new != old
     ]
     return (
