@@ -65,7 +65,7 @@ def test_settable_properties() -> None:
     module.automatic_optimization = False
     assert module.example_input_array.shape == (1, 4)
     assert (module.strict_loading, module.automatic_optimization) == (False, False)
-    with pytest.raises(RuntimeError, match="module.to"):
+    with pytest.raises(RuntimeError, match=r"module\.to"):
         module.dtype = torch.float64
     with pytest.raises(AttributeError):
         module.device = torch.device("cpu")  # type: ignore[misc]  # the point of the test
@@ -350,7 +350,7 @@ def test_inside_of_fit(way: Any) -> None:
     plain = Toy()
     fit(plain, Data())
     module, data = Untroubled(way), Data()
-    trainer = fit(module, data)
+    trainer = fit(module, data, inference_mode=False)  # what is copied under it cannot be trained, says torch
     assert torch.equal(weights(module), weights(plain))
     assert module.trainer is trainer
     assert len(module.copies) == 4
