@@ -11,7 +11,8 @@ from fulmen.callbacks.model_checkpoint import ModelCheckpoint
 from fulmen.callbacks.model_summary import ModelSummary
 from fulmen.callbacks.progress.progress_bar import ProgressBar
 from fulmen.callbacks.timer import Timer
-from fulmen.engine.hooks.spec import HOOK_NAMES
+from fulmen.engine.hooks.spec import HOOK_NAMES, STATE
+from fulmen.engine.hooks.table import overrides
 from fulmen.engine.runtime.plan import Plan
 from fulmen.errors import ArgumentTypeError, MisconfigurationException, suggest, warn
 from fulmen.utilities.imports import module_available
@@ -91,7 +92,7 @@ def check_keys(callbacks: Iterable[Any]) -> None:
         key = getattr(callback, "state_key", None)
         if key is None:
             continue
-        stateful = type(callback).state_dict is not Callback.state_dict
+        stateful = overrides(callback, STATE, Callback)
         if key in seen and (stateful or callback is seen[key]):
             raise MisconfigurationException(
                 f"Two callbacks have the same state key {key!r}, so that a checkpoint could not tell them apart. "

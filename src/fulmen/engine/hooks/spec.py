@@ -41,7 +41,8 @@ class HookSpec:
         callback: Callbacks may have it (they get `trainer, pl_module` first).
         data: The data module may have it.
         log: Rule for `self.log` inside, `None` if logging there is an error.
-        rebuild: The hook table is looked up anew before it fires (users patch and append up to there).
+        rebuild: The hook table is looked up anew before and after it fires (users patch and append up to there).
+        patches: Looked up anew after it fired if callbacks or the module's attributes changed.
         decides: Callbacks that decide on monitored values run after the module in it (`Policy.monitors_last`).
         decides_always: The same whatever the policy says, as Lightning does.
     """
@@ -52,6 +53,7 @@ class HookSpec:
     data: bool = False
     log: LogRule | None = None
     rebuild: bool = False
+    patches: bool = False
     decides: bool = False
     decides_always: bool = False
 
@@ -61,7 +63,7 @@ def _stage(stage: str, batch: LogRule | None, epoch: LogRule | None, *, decides:
     return [
         HookSpec(f"on_{stage}_start", log=epoch, rebuild=True),
         HookSpec(f"on_{stage}_epoch_start", log=epoch, rebuild=True),
-        HookSpec(f"on_{stage}_batch_start", log=batch),
+        HookSpec(f"on_{stage}_batch_start", log=batch, patches=True),
         HookSpec(f"on_{stage}_batch_end", log=batch),
         HookSpec(f"on_{stage}_epoch_end", log=epoch, decides=train, decides_always=train),
         HookSpec(f"on_{stage}_end", decides=decides),

@@ -63,24 +63,30 @@ def overrides(obj: Any, name: str, base: type) -> bool:
     if name in getattr(obj, "__dict__", ()):
         return True
     own = getattr(type(obj), name, None)
-    return own is not None and own is not getattr(base, name, None)
+    if own is None:  # a stand-in whose methods come from `__getattr__`, as those of `unittest.mock` do
+        return callable(getattr(obj, name, None))
+    return own is not getattr(base, name, None)
 
 
 class Slot:
     """The overridden methods of one hook, called in order: callbacks, the module, callbacks that decide last."""
 
-    __slots__ = ("after", "before", "cursor", "module", "spec")
+    __slots__ = ("after", "before", "callbacks", "cursor", "module", "patches", "spec", "table", "version")
 
     def __init__(
         self,
         spec: HookSpec,
-        cursor: Cursor,
+        table: HookTable,
         before: tuple[Callable[..., Any], ...],
         module: Callable[..., Any] | None,
         after: tuple[Callable[..., Any], ...],
     ) -> None:
         self.spec = spec
-        self.cursor = cursor
+        self.patches = spec.patches
+        self.table = table
+        self.cursor = table.cursor
+        self.callbacks = table.callbacks
+        self.version = table.callbacks.version
         self.before = before
         self.module = module
         self.after = after
@@ -93,12 +99,16 @@ class Slot:
         result = None
         for function in self.before:
             function(*args)
+        if self.version != self.callbacks.version:
+            self.table.call_late(self.spec, args)
         if self.module is not None:
             result = self.module(*args)
         for function in self.after:
             function(*args)
         # Not restored on an exception on purpose: the note on it names the hook that was running.
         cursor.hook = outer
+        if self.patches and self.table.stale():
+            self.table.build()
         return result
 
 
@@ -153,6 +163,7 @@ class HookTable:
         self.wrap = wrap
         self.builds = 0
         self._seen: tuple[int, int] = (-1, -1)
+        self._known: list[Any] = []
         self._attributes: dict[str, Any] = module.__dict__
         self._listeners: list[Callable[[], None]] = []
         self.build()
@@ -172,6 +183,7 @@ class HookTable:
         for name in SLOT_NAMES:
             setattr(self, name, self._slot(SPECS[name], callbacks))
         self._seen = (self.callbacks.version, len(self._attributes))
+        self._known = callbacks
         for function in self._listeners:
             function()
 
@@ -188,7 +200,7 @@ class HookTable:
         own = self.own(spec.name) if spec.module else None
         if not before and not after and own is None:
             return None
-        slot = Slot(spec, self.cursor, tuple(before), own, tuple(after))
+        slot = Slot(spec, self, tuple(before), own, tuple(after))
         return self.wrap(spec.name, slot) if self.wrap is not None else slot
 
     def own(self, name: str) -> Callable[..., Any] | None:
@@ -200,10 +212,24 @@ class HookTable:
 
     def fire(self, name: str, *args: Any) -> Any:
         """Build anew if the hook asks for it, then call its slot; for hooks outside of the per-batch path."""
-        if SPECS[name].rebuild or self.stale():
+        spec = SPECS[name]
+        if spec.rebuild or self.stale():
             self.build()
         slot = getattr(self, name)
-        return slot(*args) if slot is not None else None
+        if slot is None:
+            return None
+        result = slot(*args)
+        if spec.rebuild:  # for what the hook patched
+            self.build()
+        return result
+
+    def call_late(self, spec: HookSpec, args: tuple[Any, ...]) -> None:
+        """Callbacks appended while a hook runs get it too, after the others, as if a loop went over the live list."""
+        known = {id(callback) for callback in self._known}
+        self.build()
+        for callback in list(self.callbacks):
+            if id(callback) not in known and overrides(callback, spec.name, Callback):
+                getattr(callback, spec.name)(self.trainer, self.module, *args)
 
     def call_module(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Call a method of the module, overridden or not, with the cursor on it."""

@@ -164,7 +164,7 @@ def each_batch(
     spec, dataloader_idx = SPECS[names.step], index if several else None
     extra: tuple[Any, ...] = (index,) if several else ()
     transfer, (step, arity) = session.loaders.transfer(), bound_step(session, names.step)
-    cursor.dataloader_idx = dataloader_idx
+    cursor.dataloader_idx, builds = dataloader_idx, hooks.builds
     numbered = enumerate(run)
 
     def fetch() -> tuple[Any, int, int]:
@@ -176,13 +176,17 @@ def each_batch(
     for batch_idx, batch in numbered:
         if hooks.stale():
             hooks.build()
-            transfer, (step, arity) = session.loaders.transfer(), bound_step(session, names.step)
+        if hooks.builds != builds:
+            builds, transfer = hooks.builds, session.loaders.transfer()
+            step, arity = bound_step(session, names.step)
         batch = transfer(batch, index)
         cursor.batch, cursor.batch_idx = batch, batch_idx
         if results is not None:
             results.start_batch(dataloader_idx)
         if (slot := getattr(hooks, names.batch_start)) is not None:
             slot(batch, batch_idx, *extra)
+            if hooks.builds != builds:
+                step, arity = bound_step(session, names.step)
         cursor.hook = spec
         args = (batch, batch_idx, *extra)[:arity] if feed is None else (feed.offer(batch, batch_idx, index),)
         if context is None:

@@ -184,7 +184,7 @@ class FitLoop:
         session = self.session
         hooks, cursor, progress = session.hooks, session.cursor, session.progress
         step, results, control = session.optimization, session.train_results, session.control
-        batches, transfer = self.batches, session.loaders.transfer_of(self.batches)
+        batches, transfer, builds = self.batches, session.loaders.transfer_of(self.batches), hooks.builds
         step.length = self.num_batches
         feed = BatchFeed(self.fetch) if step.takes_iterator else None
         if progress.closed_batches < progress.total_batches and self.close_batch():
@@ -192,7 +192,8 @@ class FitLoop:
         for batch in batches:
             if hooks.stale():
                 hooks.build()
-                transfer = session.loaders.transfer_of(batches)
+            if hooks.builds != builds:
+                builds, transfer = hooks.builds, session.loaders.transfer_of(batches)
             batch_idx = progress.batches
             batch = transfer(batch, 0)
             cursor.batch, cursor.batch_idx = batch, batch_idx
