@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +15,6 @@ import torch
 from fulmen.callbacks.callback import Callback
 from fulmen.callbacks.results_table import print_results_table
 from fulmen.core.datahooks import DataHooks
-from fulmen.core.datamodule import LightningDataModule
 from fulmen.core.hparams import merge_hparams
 from fulmen.core.module import LightningModule
 from fulmen.core.optim_config import parse_optimizers
@@ -31,8 +32,8 @@ from fulmen.engine.results.store import Results
 from fulmen.errors import CheckpointError, MisconfigurationException, warn
 from fulmen.trainer import checkpointing
 from fulmen.trainer.checks import check_request
+from fulmen.trainer.failure import end_failed_run
 from fulmen.trainer.header import run_header
-from fulmen.trainer.notes import add_place
 from fulmen.trainer.setup import attach_model_callbacks, warn_of_misspelt_hooks
 from fulmen.trainer.signals import SignalGuard
 from fulmen.trainer.states import TrainerFn, TrainerStatus
@@ -103,6 +104,8 @@ class RunGuard:
         trainer.state.fn = request.fn
         trainer.state.status = TrainerStatus.RUNNING
         trainer.cursor.stage = "train" if request.fn == TrainerFn.FITTING else request.fn.value
+        if self.outer is None:
+            trainer.control.sigterm = False
         push_module(request.module)
         self.started = time.time()
         return self
@@ -199,8 +202,8 @@ class RunGuard:
             return None
         checkpoint, trainer.ckpt_path = checkpointing.read(trainer, path, request.weights_only)
         checkpointing.restore_module(trainer, checkpoint)
+        checkpointing.restore_callbacks(trainer, checkpoint)
         if request.fn == TrainerFn.FITTING:
-            checkpointing.restore_callbacks(trainer, checkpoint)
             own = checkpoint.get("fulmen") or {}
             trainer.run_id = own.get("run_id") or trainer.run_id
             checkpointing.rewind_loggers(trainer, checkpoint)
@@ -335,7 +338,10 @@ class RunGuard:
         assert self.hooks is not None
         if request.fn == TrainerFn.FITTING:
             self.hooks.fire(spec.FIT_END)
-        self.call_teardown()
+        trainer.cursor.hook = spec.SPECS[spec.TEARDOWN]
+        for call in self.teardown_calls():
+            call()
+        trainer.cursor.hook = None
         trainer.end_record("finished", seconds=time.time() - self.started)
         for logger in trainer.loggers:
             logger.finalize("success")
@@ -355,20 +361,22 @@ class RunGuard:
                 f"{errors[0]}"
             ) from errors[0]
 
-    def call_teardown(self) -> None:
-        """`teardown` of data module, callbacks and module."""
+    def teardown_calls(self) -> list[Callable[[], Any]]:
+        """`teardown` of data module, callbacks and module, if their `setup` was called; only once."""
         if not self.set_up:
-            return
+            return []
         self.set_up = False
         trainer, request = self.trainer, self.request
         stage = request.fn.value
+        calls: list[Callable[[], Any]] = []
         if request.datamodule is not None and overrides(request.datamodule, spec.TEARDOWN, DataHooks):
-            request.datamodule.teardown(stage)
+            calls.append(partial(request.datamodule.teardown, stage))
         for callback in trainer.callbacks:
             if overrides(callback, spec.TEARDOWN, Callback):
-                callback.teardown(trainer, request.module, stage)
+                calls.append(partial(callback.teardown, trainer, request.module, stage))
         if overrides(request.module, spec.TEARDOWN, LightningModule):
-            request.module.teardown(stage)
+            calls.append(partial(request.module.teardown, stage))
+        return calls
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         trainer = self.trainer
@@ -383,33 +391,12 @@ class RunGuard:
             sys.exit(1)
 
     def fail(self, error: BaseException) -> None:
-        """An exception ends the run: note it, tell callbacks and data module, close loggers, tear down."""
-        trainer, request = self.trainer, self.request
-        cursor, module = trainer.cursor, request.module
-        if isinstance(error, Exception):
-            add_place(
-                error,
-                cursor,
-                epoch=trainer.current_epoch,
-                rank=trainer.global_rank,
-                module=type(module).__name__,
-            )
-        trainer.state.status = TrainerStatus.INTERRUPTED
-        cursor.results = None
-        if isinstance(error, KeyboardInterrupt):
-            rank_zero_info("Interrupted; cleaning up.")
-            if trainer.policy.raise_keyboard_interrupt and request.fn == TrainerFn.FITTING and self.hooks is not None:
-                for callback in trainer.checkpoint_callbacks:
-                    callback.save_last_on_interrupt(trainer)
-        for callback in trainer.callbacks:
-            if overrides(callback, spec.EXCEPTION, Callback):
-                callback.on_exception(trainer, module, error)
-        if request.datamodule is not None and overrides(request.datamodule, spec.EXCEPTION, LightningDataModule):
-            request.datamodule.on_exception(error)
-        trainer.strategy.on_exception(error)
-        trainer.end_record("error", seconds=time.time() - self.started, error=error)
-        for logger in trainer.loggers:
-            logger.finalize("failed")
-        if trainer.policy.teardown_after_exception:
-            self.call_teardown()
-        trainer.strategy.teardown()
+        """An exception ends the run."""
+        trainer = self.trainer
+        end_failed_run(
+            trainer,
+            error,
+            saves=self.request.fn == TrainerFn.FITTING and self.hooks is not None,
+            seconds=time.time() - self.started,
+            teardown=self.teardown_calls() if trainer.policy.teardown_after_exception else [],
+        )

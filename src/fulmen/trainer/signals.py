@@ -28,15 +28,16 @@ class SignalGuard:
     def __enter__(self) -> SignalGuard:
         if threading.current_thread() is not threading.main_thread():
             return self
-        if self.gentle and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        if self.gentle and _is_free(signal.SIGINT, signal.default_int_handler):
             self.former[signal.SIGINT] = signal.signal(signal.SIGINT, self.interrupt)
-        if hasattr(signal, "SIGTERM") and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        if hasattr(signal, "SIGTERM") and _is_free(signal.SIGTERM, signal.SIG_DFL):
             self.former[signal.SIGTERM] = signal.signal(signal.SIGTERM, self.terminate)
         return self
 
     def __exit__(self, *exc: object) -> None:
         for number, handler in self.former.items():
-            signal.signal(number, handler)
+            if getattr(signal.getsignal(number), "__self__", None) is self:  # else user code set one of its own
+                signal.signal(number, handler)
         self.former = {}
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
@@ -49,3 +50,10 @@ class SignalGuard:
     def terminate(self, number: int, frame: FrameType | None) -> None:
         """SIGTERM: leave at the next batch boundary."""
         self.control.interrupt = SIGTERMException(128 + number)
+        self.control.sigterm = True
+
+
+def _is_free(number: int, default: Any) -> bool:
+    """Whether nobody handles a signal, or the guard of a run around this one does."""
+    handler = signal.getsignal(number)
+    return handler is default or isinstance(getattr(handler, "__self__", None), SignalGuard)

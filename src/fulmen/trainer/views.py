@@ -105,8 +105,8 @@ class TrainerViews:
 
     @property
     def received_sigterm(self) -> bool:
-        """Whether the process got SIGTERM."""
-        return isinstance(self._control.interrupt, SystemExit)
+        """Whether the process got SIGTERM in the current or last call."""
+        return self._control.sigterm
 
     @property
     def interrupted(self) -> bool:

@@ -68,6 +68,7 @@ class RunControl:
         should_stop: Stop as soon as `min_epochs` and `min_steps` allow it.
         stop_reason: Why, for the record.
         interrupt: An exception to raise at the next batch boundary (Ctrl-C, SIGTERM), or `None`.
+        sigterm: The process got SIGTERM in this run.
         accumulate: Batches per optimizer step.
         clip_value: Largest gradient norm or value, `None` for no clipping.
         clip_algorithm: `"norm"` or `"value"`; `None` means norm.
@@ -90,6 +91,7 @@ class RunControl:
     should_stop: bool = False
     stop_reason: str | None = None
     interrupt: BaseException | None = None
+    sigterm: bool = False
     accumulate: int = 1
     clip_value: float | None = None
     clip_algorithm: str | None = None

@@ -1,0 +1,79 @@
+"""An exception ends a run: everybody is told, everything is closed, and the exception stays the one that is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from fulmen.callbacks.callback import Callback
+from fulmen.core.datamodule import LightningDataModule
+from fulmen.engine.hooks import spec
+from fulmen.engine.hooks.table import overrides
+from fulmen.trainer.notes import add_place
+from fulmen.trainer.states import TrainerStatus
+from fulmen.utilities.rank_zero import rank_zero_info
+
+if TYPE_CHECKING:
+    from fulmen.trainer.trainer import Trainer
+
+
+def end_failed_run(
+    trainer: Trainer,
+    error: BaseException,
+    *,
+    saves: bool,
+    seconds: float,
+    teardown: Iterable[Callable[[], Any]],
+) -> None:
+    """Note the place on the exception, save if Ctrl-C ended a fit, tell callbacks, close loggers, tear down.
+
+    A second exception on the way becomes a note on the first, and what comes after it is done all the same.
+
+    Args:
+        trainer: The Trainer.
+        error: What ended the run.
+        saves: Whether the run has something that a checkpoint callback could save.
+        seconds: How long the run took.
+        teardown: What tears down, in order.
+    """
+    cursor, module, data = trainer.cursor, trainer.lightning_module, trainer.datamodule
+    if isinstance(error, Exception):
+        add_place(
+            error,
+            cursor,
+            epoch=trainer.current_epoch,
+            rank=trainer.global_rank,
+            module=type(module).__name__,
+        )
+    trainer.state.status = TrainerStatus.INTERRUPTED
+    cursor.results = None
+    cleanup = _Cleanup(error)
+    if isinstance(error, KeyboardInterrupt):
+        rank_zero_info("Interrupted; cleaning up.")
+        if saves and trainer.policy.raise_keyboard_interrupt:
+            for callback in trainer.checkpoint_callbacks:
+                cleanup.attempt(callback.save_last_on_interrupt, trainer)
+    for callback in list(trainer.callbacks):
+        if overrides(callback, spec.EXCEPTION, Callback):
+            cleanup.attempt(callback.on_exception, trainer, module, error)
+    if data is not None and overrides(data, spec.EXCEPTION, LightningDataModule):
+        cleanup.attempt(data.on_exception, error)
+    cleanup.attempt(trainer.strategy.on_exception, error)
+    cleanup.attempt(trainer.end_record, "error", seconds=seconds, error=error)
+    for logger in trainer.loggers:
+        cleanup.attempt(logger.finalize, "failed")
+    for call in teardown:
+        cleanup.attempt(call)
+    cleanup.attempt(trainer.strategy.teardown)
+
+
+class _Cleanup:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def attempt(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        try:
+            function(*args, **kwargs)
+        except Exception as other:
+            name = getattr(function, "__qualname__", None) or repr(function)
+            self.error.add_note(f"While cleaning up, `{name}` raised {type(other).__name__}: {other}")
