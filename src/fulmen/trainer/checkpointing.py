@@ -56,6 +56,7 @@ def dump(trainer: Trainer, *, weights_only: bool) -> dict[str, Any]:
         "epoch": trainer.current_epoch,
         "global_step": trainer.global_step,
         VERSION_KEY: LIGHTNING_VERSION,
+        "loops": {"fit_loop": trainer.progress.state_dict()},
         "state_dict": strategy.module_state(module),
         "fulmen": {"version": __version__, "run_id": trainer.run_id},
     }
@@ -89,7 +90,7 @@ def _training_state(trainer: Trainer) -> dict[str, Any]:
     if precision:
         state[type(trainer.precision_plugin).__qualname__] = precision
     states = {name: owner.state_dict() for name, owner in owners(trainer).items()}
-    state["loops"] = {"fit_loop": states.pop("progress")}
+    del states["progress"]  # has its own key, also in files of weights only
     state["fulmen"] = {
         "version": __version__,
         "run_id": trainer.run_id,

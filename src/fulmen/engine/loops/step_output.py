@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,7 +36,6 @@ def loss_of(output: Any, module: Any, *, needs_grad: bool) -> Tensor | None:
                 "'loss', or set `self.automatic_optimization = False` in `__init__` to step the optimizer yourself."
             )
         loss = output["loss"]
-        report_graphs(output, where)
         if loss is None:
             return None
     if not isinstance(loss, Tensor):
@@ -62,17 +62,40 @@ def loss_of(output: Any, module: Any, *, needs_grad: bool) -> Tensor | None:
     return loss
 
 
-def report_graphs(output: Mapping[str, Any], where: str) -> None:
-    """Warn once of extra tensors that keep their graph: whoever stores them stores the activations of the step too."""
-    held = [key for key, value in output.items() if key != "loss" and isinstance(value, Tensor) and value.grad_fn]
-    if held:
-        size = sum(output[key].numel() * output[key].element_size() for key in held) / 2**20
-        warn(
-            "W604",
-            f"{where} returned {', '.join(map(repr, held))} with graph ({size:.2f} MB, and the step's activations "
-            "as long as somebody keeps them, such as a list in `on_train_batch_end`). Return them with `.detach()`.",
-            key=where + "".join(map(str, held)),
-        )
+class HeldGraphs:
+    """Finds tensors that a step returned beside the loss, with their graph, and that somebody kept.
+
+    A weak reference tells: what is still alive when the next batch comes was kept, together with the activations.
+
+    Args:
+        where: The step, for the warning.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.watched: list[tuple[str, weakref.ref[Tensor], float]] = []
+
+    def watch(self, output: Mapping[str, Any]) -> None:
+        """Note the tensors with graph of a batch's output."""
+        self.watched = [
+            (str(key), weakref.ref(value), value.numel() * value.element_size() / 2**20)
+            for key, value in output.items()
+            if key != "loss" and isinstance(value, Tensor) and value.grad_fn is not None
+        ]
+
+    def report(self) -> None:
+        """Warn once of those that are still alive."""
+        held = [(key, size) for key, ref, size in self.watched if ref() is not None]
+        self.watched = []
+        if held:
+            keys = ", ".join(repr(key) for key, _ in held)
+            warn(
+                "W604",
+                f"{self.where} returned {keys} with graph ({sum(size for _, size in held):.2f} MB) and somebody keeps "
+                "it, such as a list that `on_train_batch_end` appends to: the activations of every step stay in "
+                "memory. Return it with `.detach()`.",
+                key=self.where + keys,
+            )
 
 
 def batch_outputs(output: Any, loss: Tensor | None) -> dict[str, Any]:

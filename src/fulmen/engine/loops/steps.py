@@ -5,7 +5,7 @@ Reads like the loop you would write by hand: `AutomaticStep.closure` is the line
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -259,6 +259,7 @@ class AutomaticStep(StepRoom):
         self.called = False
         self.loss: Tensor | None = None
         self.output: Any = None
+        self.held = HeldGraphs(f"{type(self.module).__name__}.{TRAINING_STEP.name}")
 
     def bind(self) -> None:
         """As in `StepRoom`; also whether zero_grad and clipping are the module's own."""
@@ -269,6 +270,8 @@ class AutomaticStep(StepRoom):
 
     def reset(self) -> None:
         """Drop batch, loss and output of the last batch."""
+        if isinstance(self.output, Mapping):
+            self.held.watch(self.output)
         self.batch = self.output = self.loss = None
 
     def run(self, batch: Any, batch_idx: int, is_last: bool) -> None:
@@ -279,6 +282,8 @@ class AutomaticStep(StepRoom):
             batch_idx: Its index in the epoch.
             is_last: Whether it is the epoch's last.
         """
+        if self.held.watched:
+            self.held.report()
         progress, window = self.progress, self.control.accumulate
         self.batch = batch
         self.batch_idx = batch_idx
