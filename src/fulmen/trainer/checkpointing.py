@@ -192,9 +192,9 @@ def rewind_loggers(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
     counters = (checkpoint.get("loops") or {}).get("fit_loop") or {}
     if "stepped_batches" not in counters:
         return
-    step, total = int(counters["stepped_batches"]), counters.get("total_batches", -1)
-    if counters.get("validated_at") == total > counters.get("closed_batches", total):
-        step += 1  # written at the end of a validation: the rows of its step are there and not made again
+    step = int(counters["stepped_batches"])
+    if counters.get("validated_step") == step:
+        step += 1  # it has rows of a validation that is over; what comes again takes the place of what is there
     for logger in trainer.loggers:
         rewind = getattr(logger, "rewind", None)
         if callable(rewind):

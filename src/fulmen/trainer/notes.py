@@ -11,6 +11,7 @@ from torch import Tensor
 from fulmen.engine.hooks.running import Cursor
 
 _MOST = 8
+_FETCHING = ("fulmen.data.runs", "fulmen.data.plan")
 
 
 def describe(value: Any, indent: str = "    ") -> str:
@@ -42,15 +43,30 @@ def add_place(error: BaseException, cursor: Cursor, *, epoch: int, rank: int, mo
     """Add a note to an exception: hook, stage, epoch, batch, loader, rank, structure of the batch."""
     if any(note.startswith("While Fulmen ran") for note in getattr(error, "__notes__", ())):
         return
-    where = f"`{cursor.hook.name}`" if cursor.hook is not None else "its own code"
+    where, batch, number = f"its own code of {module}", cursor.batch, cursor.batch_idx
+    if cursor.hook is not None:
+        where = f"`{cursor.hook.name}` of {module}"
+    elif _in_loader(error):
+        # The batch at hand is the one before.
+        where, number, batch = "the loader", number + 1 if batch is not None else 0, None
     parts = [f"stage {cursor.stage}"] if cursor.stage is not None else []
     parts.append(f"epoch {epoch}")
-    if cursor.batch is not None:
-        parts.append(f"batch {cursor.batch_idx}")
+    if batch is not None or where == "the loader":
+        parts.append(f"batch {number}")
         if cursor.dataloader_idx is not None:
             parts.append(f"loader {cursor.dataloader_idx}")
     parts.append(f"rank {rank}")
-    note = f"While Fulmen ran {where} of {module}: {', '.join(parts)}."
-    if cursor.batch is not None:
-        note += f"\n  Batch: {describe(cursor.batch)}"
+    note = f"While Fulmen ran {where}: {', '.join(parts)}."
+    if batch is not None:
+        note += f"\n  Batch: {describe(batch)}"
     error.add_note(note)
+
+
+def _in_loader(error: BaseException) -> bool:
+    """Whether the exception came out of a loader while the next batch was fetched."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_globals.get("__name__") in _FETCHING:
+            return True
+        traceback = traceback.tb_next
+    return False

@@ -154,6 +154,7 @@ class RunGuard:
             trainer.strategy.root_device,
             None if precision.plain else precision.convert_input,
             trainer.strategy.bind_transfer,
+            cursor=trainer.cursor,
             by_count=not trainer.policy.ends_with_data,
             process=trainer.runtime.process_loader,
         )
@@ -371,9 +372,11 @@ class RunGuard:
         calls: list[Callable[[], Any]] = []
         if request.datamodule is not None and overrides(request.datamodule, spec.TEARDOWN, DataHooks):
             calls.append(partial(request.datamodule.teardown, stage))
-        for callback in trainer.callbacks:
-            if overrides(callback, spec.TEARDOWN, Callback):
-                calls.append(partial(callback.teardown, trainer, request.module, stage))
+        calls.extend(
+            partial(callback.teardown, trainer, request.module, stage)
+            for callback in trainer.callbacks
+            if overrides(callback, spec.TEARDOWN, Callback)
+        )
         if overrides(request.module, spec.TEARDOWN, LightningModule):
             calls.append(partial(request.module.teardown, stage))
         return calls

@@ -24,6 +24,7 @@ class Progress:
         closed_batches: Batches after which everything was done; fewer than `total_batches` while the row, validation
             and watching schedulers of the last one are still to come.
         validated_at: `total_batches` at the last validation, -1 before the first.
+        validated_step: `stepped_batches` then, under which the loggers have its row.
         is_last: The batch last taken is the final one of its epoch.
     """
 
@@ -37,6 +38,7 @@ class Progress:
     in_window: int = 0
     closed_batches: int = 0
     validated_at: int = -1
+    validated_step: int = -1
     is_last: bool = False
 
     def state_dict(self) -> dict[str, Any]:

@@ -75,46 +75,48 @@ class EvaluationLoop:
         outer = (cursor.stage, cursor.results, cursor.batch, cursor.batch_idx, cursor.dataloader_idx)
         cursor.stage = cursor.stage if most is not None else self.stage
         cursor.results = results
+        cursor.batch, cursor.batch_idx = None, -1
         # Until its first batch, an evaluation inside of an epoch shows step values only, as the epoch around it does.
         results.on_step = outer[1] is not None and outer[1].on_step
-        try:
-            with no_gradients(inference=session.inference_mode):
-                plans = self.plans()
-                limits = [n if most is None else min(n, most) for n in self.num_batches]
-                return self._evaluate(plans, limits) if sum(limits) else []
-        finally:
-            cursor.stage, cursor.results, cursor.batch, cursor.batch_idx, cursor.dataloader_idx = outer
+        with no_gradients(inference=session.inference_mode):
+            plans = self.plans()
+            limits = [n if most is None else min(n, most) for n in self.num_batches]
+            values = self._evaluate(plans, limits) if sum(limits) else []
+        # Not after an exception: the note on it names the place.
+        cursor.stage, cursor.results, cursor.batch, cursor.batch_idx, cursor.dataloader_idx = outer
+        return values
 
     def _evaluate(self, plans: list[LoaderPlan], limits: list[int | float]) -> list[dict[str, float]]:
         session, names = self.session, self.names
         hooks, results, hub = session.hooks, session.eval_results, session.hub
         first = self._start(plans[0], limits[0])
-        modes = ModeKeeper(session.module)
-        hooks.call_module(names.model_eval)
-        hooks.fire(names.start)
-        hooks.fire(names.epoch_start)
-        outputs = []
-        for index, plan in enumerate(plans):
-            results.dataloader_idx = index if len(plans) > 1 else None
-            run = first if index == 0 else self._start(plan, limits[index])
-            self._loader(run, index, several=len(plans) > 1)
-            plan.close_run()
-            hub.keep()  # the last batch's step values stay readable after the epoch's come
-            results.on_step = False
-            outputs.append(dict(hub.keep().log) if session.cursor.stage != SANITY else {})
-        results.dataloader_idx = None
-        hooks.fire(names.epoch_end)
-        overall = dict(hub.keep().log)
-        if session.cursor.stage != SANITY:
-            self._write(outputs, overall)
-        if session.cursor.stage == VALIDATE:
-            session.progress.validated_at = session.progress.total_batches
-        hooks.fire(names.end)
-        results.reset()
-        if names.model_train is not None and hooks.own(names.model_train) is not None:
-            hooks.call_module(names.model_train)
-        else:
-            modes.restore(session.module)
+        with ModeKeeper(session.module) as modes:
+            hooks.call_module(names.model_eval)
+            hooks.fire(names.start)
+            hooks.fire(names.epoch_start)
+            outputs = []
+            for index, plan in enumerate(plans):
+                results.dataloader_idx = index if len(plans) > 1 else None
+                run = first if index == 0 else self._start(plan, limits[index])
+                self._loader(run, index, several=len(plans) > 1)
+                plan.close_run()
+                hub.keep()  # the last batch's step values stay readable after the epoch's come
+                results.on_step = False
+                outputs.append(dict(hub.keep().log) if session.cursor.stage != SANITY else {})
+            results.dataloader_idx = None
+            hooks.fire(names.epoch_end)
+            overall = dict(hub.keep().log)
+            if session.cursor.stage != SANITY:
+                self._write(outputs, overall)
+            if session.cursor.stage == VALIDATE:
+                progress = session.progress
+            progress.validated_at, progress.validated_step = progress.total_batches, progress.stepped_batches
+            hooks.fire(names.end)
+            results.reset()
+            if names.model_train is not None and hooks.own(names.model_train) is not None:
+                hooks.call_module(names.model_train)
+            else:
+                modes.restore(session.module)
         return [to_numbers({**output, **overall}) for output in outputs]
 
     def _start(self, plan: LoaderPlan, limit: int | float) -> Iterator[Any]:

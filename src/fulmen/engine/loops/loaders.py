@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fulmen.core.datahooks import DataHooks
@@ -11,7 +12,8 @@ from fulmen.data.plan import LoaderPlan
 from fulmen.data.prefetch import CudaBoundary, DeviceBoundary, DevicePrefetcher
 from fulmen.data.sources import Stage, loader_plans
 from fulmen.data.transfer import BatchTransfer
-from fulmen.engine.hooks.spec import PREDICT, TEST, TRAIN_LOADER, TRANSFER, VALIDATION, StageNames
+from fulmen.engine.hooks.running import Cursor
+from fulmen.engine.hooks.spec import PREDICT, SPECS, TEST, TRAIN_LOADER, TRANSFER, VALIDATION, StageNames
 from fulmen.engine.hooks.table import overrides
 from fulmen.engine.loops.control import RunControl
 from fulmen.errors import DataError
@@ -36,6 +38,7 @@ class Loaders:
         device: Where batches go.
         convert_input: Precision's conversion of a batch, `None` for none.
         bind_transfer: The strategy's way around the transfer of a batch.
+        cursor: Where the run is.
         by_count: Believe the length that loaders tell.
         process: What exchanges a loader for another (a strategy's subclass may), `None` for nothing.
     """
@@ -49,6 +52,8 @@ class Loaders:
         device: Any,
         convert_input: Callable[[Any], Any] | None,
         bind_transfer: Callable[[Callable[..., Any]], Callable[..., Any]],
+        *,
+        cursor: Cursor,
         by_count: bool = False,
         process: Callable[[Any], Any] | None = None,
     ) -> None:
@@ -59,6 +64,7 @@ class Loaders:
         self.device = device
         self.convert_input = convert_input
         self.bind_transfer = bind_transfer
+        self.cursor = cursor
         self.by_count = by_count
         self.process = process
         self.boundary: Callable[[Any], DeviceBoundary] = CudaBoundary
@@ -86,7 +92,7 @@ class Loaders:
             raise DataError(missing_loader(name, type(self.module).__name__))
         value, owner = found
         if name not in self.given:
-            value = value()
+            value = self._call(name, value)
         self.values[name] = value
         if self.process is not None:
             value = self._processed(value, self.process)
@@ -159,10 +165,18 @@ class Loaders:
 
     def _transfer_hook(self, name: str) -> Callable[..., Any] | None:
         if self.datamodule is not None and overrides(self.datamodule, name, DataHooks):
-            return getattr(self.datamodule, name)
+            return partial(self._call, name, getattr(self.datamodule, name))
         if overrides(self.module, name, LightningModule):
-            return getattr(self.module, name)
+            return partial(self._call, name, getattr(self.module, name))
         return None
+
+    def _call(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a hook of the user's with the cursor on it."""
+        cursor = self.cursor
+        outer, cursor.hook = cursor.hook, SPECS[name]
+        result = function(*args)
+        cursor.hook = outer
+        return result
 
 
 def _there(batch: Any, dataloader_idx: int) -> Any:

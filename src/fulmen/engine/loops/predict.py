@@ -35,7 +35,7 @@ class PredictLoop:
         """
         session = self.session
         cursor, hooks = session.cursor, session.hooks
-        cursor.stage, cursor.results = "predict", None
+        cursor.stage, cursor.results, cursor.batch = "predict", None, None
         with no_gradients(inference=session.inference_mode):
             plans = session.loaders.evaluation(PREDICT)
             self.num_batches = [plan.num_batches for plan in plans]
@@ -45,22 +45,22 @@ class PredictLoop:
                 getattr(session.module, PREDICT.step), type(session.module).__name__, PREDICT.step, loaders=len(plans)
             )
             first = plans[0].start()
-            modes = ModeKeeper(session.module)
-            hooks.call_module(PREDICT.model_eval)
-            hooks.fire(PREDICT.start)
-            hooks.fire(PREDICT.epoch_start)
-            kept: list[list[Any]] = []
-            for index, plan in enumerate(plans):
-                run = first if index == 0 else plan.start()
-                outputs: list[Any] = []
-                for _, output in each_batch(session, PREDICT, run, index, several=len(plans) > 1):
-                    if self.keep:
-                        outputs.append(apply_to_collection(output, Tensor, Tensor.cpu))
-                kept.append(outputs)
-                plan.close_run()
-            hooks.fire(PREDICT.epoch_end)
-            hooks.fire(PREDICT.end)
-            modes.restore(session.module)
+            with ModeKeeper(session.module) as modes:
+                hooks.call_module(PREDICT.model_eval)
+                hooks.fire(PREDICT.start)
+                hooks.fire(PREDICT.epoch_start)
+                kept: list[list[Any]] = []
+                for index, plan in enumerate(plans):
+                    run = first if index == 0 else plan.start()
+                    outputs: list[Any] = []
+                    for _, output in each_batch(session, PREDICT, run, index, several=len(plans) > 1):
+                        if self.keep:
+                            outputs.append(apply_to_collection(output, Tensor, Tensor.cpu))
+                    kept.append(outputs)
+                    plan.close_run()
+                hooks.fire(PREDICT.epoch_end)
+                hooks.fire(PREDICT.end)
+                modes.restore(session.module)
         if not self.keep:
             return None
         return kept if len(kept) > 1 else kept[0]

@@ -26,7 +26,7 @@ from fulmen.engine.hooks.spec import (
 from fulmen.engine.hooks.table import HookTable, overrides
 from fulmen.engine.loops.control import Progress, RunControl
 from fulmen.engine.loops.signatures import step_takes, takes_iterator
-from fulmen.engine.loops.step_output import batch_outputs, check_manual, loss_of, manual_outputs
+from fulmen.engine.loops.step_output import HeldGraphs, batch_outputs, check_manual, loss_of, manual_outputs
 from fulmen.engine.precision.closure import FunctionClosure
 from fulmen.errors import MisconfigurationException, StepOutputError
 

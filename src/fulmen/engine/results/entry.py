@@ -74,17 +74,22 @@ class Flags:
         for name in self.__slots__:
             setattr(self, name, values[name])
 
-    def state_dict(self) -> dict[str, Any] | None:
-        """What tells how the values are reduced and shown, `None` if it is no plain value (a function that reduces)."""
-        if callable(self.reduce):
-            return None
+    def state_dict(self) -> dict[str, Any]:
+        """What tells how the values are reduced and shown; no functions, no process groups."""
         skipped = ("given", "sync_dist_group")
-        return {name: getattr(self, name) for name in self.__slots__ if name not in skipped}
+        state = {name: getattr(self, name) for name in self.__slots__ if name not in skipped}
+        return {**state, "reduce": None if callable(self.reduce) else self.reduce}
 
     @classmethod
-    def restored(cls, state: dict[str, Any]) -> Flags:
-        """Flags from a checkpoint; the first call of `self.log` checks the key anew, as `given` is not known."""
-        return cls(given=None, sync_dist_group=None, **state)
+    def restored(cls, state: dict[str, Any], value: Tensor | None) -> Flags:
+        """Flags from a checkpoint; the first call of `self.log` checks the key anew, as `given` is not known.
+
+        Args:
+            state: What `state_dict` returned.
+            value: What a function of the user's made of the values, which stands until that call brings the function.
+        """
+        reduce = state["reduce"] if value is None else lambda _: value
+        return cls(**{**state, "given": None, "sync_dist_group": None, "reduce": reduce})
 
     @property
     def suffix(self) -> str:
@@ -271,6 +276,7 @@ class Entry:
         block = self._block[: self._count].clone() if self._block is not None and self._count else None
         return {
             "flags": self.flags.state_dict(),
+            "reduced": self.epoch_value() if self.set and self.flags.on_epoch and callable(self.flags.reduce) else None,
             "block": block,
             "weights": list(self._weights),
             "number": self._number,

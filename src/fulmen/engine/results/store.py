@@ -212,15 +212,11 @@ class Results:
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take values back. Those that a function of the user's reduces can be read when their key is logged again."""
-        self.pending = {}
+        """Take values back."""
         for key, state in state_dict.items():
             hook, rest = key.split("|", 1)
             name, _, idx = rest.rpartition("|")
-            if state.get("flags") is None or hook not in SPECS:
-                self.pending[key] = state
-                continue
-            entry = Entry(Flags.restored(state["flags"]), keep_integers=self.keep_integers)
+            entry = Entry(Flags.restored(state["flags"], state["reduced"]), keep_integers=self.keep_integers)
             entry.load_state_dict(state)
             self.entries[(SPECS[hook], name, int(idx) if idx else None)] = entry
 
