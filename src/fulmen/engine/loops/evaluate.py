@@ -108,9 +108,6 @@ class EvaluationLoop:
             overall = dict(hub.keep().log)
             if session.cursor.stage != SANITY:
                 self._write(outputs, overall)
-            if session.cursor.stage == VALIDATE:
-                progress = session.progress
-            progress.validated_at, progress.validated_step = progress.total_batches, progress.stepped_batches
             hooks.fire(names.end)
             results.reset()
             if names.model_train is not None and hooks.own(names.model_train) is not None:
@@ -132,6 +129,8 @@ class EvaluationLoop:
         values.update(overall)
         progress = session.progress
         session.hub.write(values, step=None, epoch=progress.epoch, default_step=progress.stepped_batches)
+        if session.cursor.stage == VALIDATE:
+            progress.validated_at, progress.validated_step = progress.total_batches, progress.stepped_batches
 
     def _loader(self, run: Iterator[Any], index: int, *, several: bool) -> None:
         """All batches of one loader; values that are logged per step are written at once."""

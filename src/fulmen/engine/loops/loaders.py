@@ -96,7 +96,11 @@ class Loaders:
         self.values[name] = value
         if self.process is not None:
             value = self._processed(value, self.process)
-        return loader_plans(value, stage=stage, limit=limit, owner_name=owner, by_count=self.by_count)
+        # States of workers come with their batches (12 kB each): where they are needed to go on exactly from a file.
+        track = _any_has(value, "num_workers" if stage == "train" else "persistent_workers")
+        return loader_plans(
+            value, stage=stage, limit=limit, owner_name=owner, by_count=self.by_count, track_workers=track
+        )
 
     def _processed(self, value: Any, process: Callable[[Any], Any]) -> Any:
         if isinstance(value, (list, tuple)):
@@ -181,6 +185,11 @@ class Loaders:
 
 def _there(batch: Any, dataloader_idx: int) -> Any:
     return batch
+
+
+def _any_has(value: Any, attribute: str) -> bool:
+    loaders = value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else [value]
+    return any(getattr(loader, attribute, False) for loader in loaders)
 
 
 def missing_loader(name: str, module: str) -> str:
