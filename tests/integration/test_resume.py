@@ -489,7 +489,7 @@ def test_best_before_anything_was_saved(tmp_path: Path) -> None:
 
 @pytest.mark.feature("T-02", "C-02")
 def test_best_and_last(tmp_path: Path) -> None:
-    trainer, path = written(tmp_path, monitor="val_loss")
+    trainer, _ = written(tmp_path, monitor="val_loss")
     best = trainer.checkpoint_callback.best_model_score.item()
     result = trainer.validate(Net(), loaders(Case())[1], ckpt_path="best", verbose=False)
     assert trainer.ckpt_path == trainer.checkpoint_callback.best_model_path
@@ -544,3 +544,26 @@ def test_a_hostile_pickle_never_runs(tmp_path: Path, key: str, fn: str) -> None:
     assert not Path("exploded").exists()
     torch.load(hostile, weights_only=False)  # the file really is one that explodes
     assert Path("exploded").exists()
+
+
+@pytest.mark.feature("C-02")
+def test_what_the_module_does_after_a_batch_is_in_the_file(tmp_path: Path) -> None:
+    """Checkpoint callbacks come after the module's hook, so that they see the batch as it ends."""
+
+    class Draws(Net):
+        def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+            torch.rand(1)
+            self.head.bias.data += 0.01
+            self.log("after", outputs["loss"] + 1)
+
+    case = Case(module=Draws, epochs=2)
+    whole = uninterrupted(case, tmp_path / "whole")
+    callback = ModelCheckpoint(
+        tmp_path, filename="{step}-{after:.3f}", every_n_train_steps=4, save_top_k=-1, monitor="after"
+    )
+    L.seed_everything(11, verbose=False)
+    trainer_of(case, tmp_path / "parts", callback).fit(case.module(), *loaders(case))
+    value = {row["step"]: float(row["after"]) for row in rows(tmp_path / "parts") if row["after"]}
+    for step in (4, 8):
+        path = tmp_path / f"step={step}-after={value[str(step - 1)]:.3f}.ckpt"
+        same(whole, resumed(case, tmp_path / "parts", path))

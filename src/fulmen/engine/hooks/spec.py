@@ -64,7 +64,7 @@ def _stage(stage: str, batch: LogRule | None, epoch: LogRule | None, *, decides:
         HookSpec(f"on_{stage}_start", log=epoch, rebuild=True),
         HookSpec(f"on_{stage}_epoch_start", log=epoch, rebuild=True),
         HookSpec(f"on_{stage}_batch_start", log=batch, patches=True),
-        HookSpec(f"on_{stage}_batch_end", log=batch),
+        HookSpec(f"on_{stage}_batch_end", log=batch, decides=train),
         HookSpec(f"on_{stage}_epoch_end", log=epoch, decides=train, decides_always=train),
         HookSpec(f"on_{stage}_end", decides=decides),
     ]

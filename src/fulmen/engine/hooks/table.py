@@ -54,6 +54,7 @@ for _name in (
     "__setitem__",
     "__delitem__",
     "__iadd__",
+    "__imul__",
 ):
     setattr(CallbackList, _name, _counting(_name))
 
