@@ -226,7 +226,8 @@ class Entry:
         if self._count and self.flags.on_epoch:
             if callable(self.flags.reduce):
                 if self._block is not None:
-                    self._kept.append(self._block[: self._count].to(wide(self._block.device)))
+                    # A copy also where the type stays: the block is filled anew.
+                    self._kept.append(self._block[: self._count].to(wide(self._block.device), copy=True))
             else:
                 self._sum = self._partial()
                 self._weight += sum(self._weights)
