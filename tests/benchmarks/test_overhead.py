@@ -1,0 +1,97 @@
+"""The benchmark measures what it says, and its gates can fail; memory stays flat over a long run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from benchmarks.contenders import Batches, Timing, by_hand, make_loader, own, validation_by_hand
+
+from benchmarks import counts, memory, overhead
+
+CONTENDERS = {"by hand": by_hand, "validation by hand": validation_by_hand, **own()}
+
+
+@pytest.mark.feature("W-02")
+@pytest.mark.parametrize("name", CONTENDERS)
+def test_contenders_take_every_batch(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    timing = overhead.one_run(CONTENDERS[name], 30)
+    assert timing.cpu > 0 and 0 < timing.wall < 1e5
+
+
+def test_a_contender_that_stops_early_has_no_time() -> None:
+    batches, loader = make_loader(50)
+    iterator = iter(loader)
+    for _ in range(20):
+        next(iterator)
+    with pytest.raises(RuntimeError, match="did not take all"):
+        _ = batches.timing
+
+
+def test_the_time_is_that_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(1, 100))
+    monkeypatch.setattr("benchmarks.contenders.time.process_time", lambda: 1e-6 * 600 * next(clock))
+    batches = Batches(101)
+    for index in range(101):
+        _ = batches[index]
+    assert batches.first == 20 and batches.timing.cpu == pytest.approx(600 / 80)
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    slow = [Timing(10.0, 1.0), Timing(30.0, 1.0), Timing(20.0, 1.0)]
+    twice = [Timing(t.cpu * factor, 3.0) for t, factor in zip(slow, (2.0, 2.2, 9.0), strict=True)]
+    times = {"by hand": slow, "by hand, again": slow, "x": twice}
+    assert overhead.ratio(times, "x", "cpu") == pytest.approx(2.2)
+    assert overhead.ratio(times, "x", "wall") == pytest.approx(3.0)
+
+
+def test_gates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = iter([1.30, 1.30, 1.30, 1.01])
+
+    def fake(rounds: int, steps: int, *, with_peers: bool, only: set[str] | None = None) -> list[overhead.Row]:
+        return [overhead.Row("Fulmen, plain", next(values), "", 1.05, 1.08)]
+
+    monkeypatch.setattr(overhead, "overhead", fake)
+    monkeypatch.setattr(overhead, "count_rows", lambda quick: [])
+    target = tmp_path / "figures.json"
+    monkeypatch.setattr(sys, "argv", ["overhead", "--gates", "--json", str(target)])
+    assert overhead.main() == 1
+    assert "gates failed: Fulmen, plain" in capsys.readouterr().out
+    assert json.loads(target.read_text())["rows"][0]["value"] == 1.30
+    assert overhead.main() == 0  # the repeat was within the gate
+    assert "repeating: Fulmen, plain" in capsys.readouterr().out
+
+
+@pytest.mark.feature("W-02")
+def test_calls_frames_and_start() -> None:
+    assert 10 <= counts.calls_per_batch() <= 60
+    assert 3 <= counts.frames_to_step() <= 8
+    assert 0 < counts.second_start(3) < 100
+
+
+@pytest.mark.slow
+@pytest.mark.feature("W-02")
+def test_gates_hold(capfd: pytest.CaptureFixture[str]) -> None:
+    """The gates of the benchmark on this machine, each repeated once if it fails."""
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["overhead", "--gates", "--no-peers", "--rounds", "9", "--steps", "1000"])
+        code = overhead.main()
+    assert code == 0, capfd.readouterr().out
+
+
+@pytest.mark.feature("L-06")
+def test_memory_stays_flat_over_some_steps() -> None:
+    marks = memory.resident_over(4_000, 20)
+    assert len(marks) == memory.MARKS
+    assert marks[-1] - marks[2] < 1.0, marks
+
+
+@pytest.mark.slow
+@pytest.mark.feature("L-06")
+def test_memory_stays_flat_over_200_000_steps() -> None:
+    marks = memory.resident_over(200_000, 20)
+    assert marks[-1] - marks[0] < 2.0, marks
