@@ -113,7 +113,9 @@ class Entry:
 
     __slots__ = (
         "_block",
+        "_by_number",
         "_count",
+        "_dtype",
         "_kept",
         "_number",
         "_sum",
@@ -128,6 +130,7 @@ class Entry:
     def __init__(self, flags: Flags, *, keep_integers: bool) -> None:
         self.flags = flags
         self.keep = keep_integers
+        self._by_number = not callable(flags.reduce)  # a function gets a tensor of all values
         self._block: Tensor | None = None
         self._views: Sequence[Tensor] = ()
         self.reset()
@@ -137,6 +140,7 @@ class Entry:
         self.set = False
         self._count = 0
         self._number: float | int | None = None
+        self._dtype: torch.dtype | None = None  # of the tensor that the number came from
         self._sum: Any = None
         self._weight: float = 0
         self._weights: list[float] = []
@@ -146,14 +150,19 @@ class Entry:
         """Take a value.
 
         Args:
-            value: 0-dim tensor without graph, or Python number.
+            value: 0-dim tensor, or Python number.
             weight: Batch size, used by the mean.
         """
         self.set = True
-        if isinstance(value, Tensor):
-            self._put_tensor(value, weight)
-        else:
+        if not isinstance(value, Tensor):
+            self._dtype = None
             self._put_number(value, weight)
+        elif self._by_number and value.is_cpu and value.is_floating_point():
+            # In host memory its number is the cheapest copy: 0.1 µs, against 0.9 µs for `detach` and `copy_`.
+            self._dtype = value.dtype
+            self._put_number(value.item(), weight)
+        else:
+            self._put_tensor(value.detach() if value.requires_grad else value, weight)
 
     def _put_tensor(self, value: Tensor, weight: float) -> None:
         block = self._block
@@ -238,6 +247,8 @@ class Entry:
     def step_value(self) -> Tensor:
         """The last value as a 0-dim tensor of its own."""
         if self._number is not None:
+            if self._dtype is torch.float64 or self._dtype is torch.float32:
+                return torch.tensor(self._number, dtype=self._dtype)
             return self._as_tensor(self._number)
         index = self._count - 1 if self.flags.on_epoch else 0
         value = self._views[index].clone()
@@ -281,6 +292,7 @@ class Entry:
             "block": block,
             "weights": list(self._weights),
             "number": self._number,
+            "double": self._dtype is torch.float64,
             "sum": self._sum,
             "weight": self._weight,
             "kept": list(self._kept),
@@ -298,6 +310,7 @@ class Entry:
             self._count = len(block)
         self._weights = list(state["weights"])
         self._number = state["number"]
+        self._dtype = torch.float64 if state.get("double") else None
         self._sum = state["sum"]
         self._weight = state["weight"]
         self._kept = list(state["kept"])

@@ -97,10 +97,8 @@ class Results:
         elif entry.flags.given != given:
             entry = self._other_flags(entry, hook, name, value, given)
         if isinstance(value, Tensor):
-            if value.requires_grad:
-                value = value.detach()
             if value.dim():
-                value = self._single(name, value, hook)
+                value = self._single(name, value.detach(), hook)
         elif not isinstance(value, (int, float)):
             value = self._plain(name, value, hook)
         weight: float | None = batch_size
