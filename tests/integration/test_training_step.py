@@ -55,13 +55,13 @@ class Ends(Toy):
 
 @pytest.mark.feature("M-01", "M-02")
 def test_outputs_of_a_batch_are_detached_and_keep_the_other_keys() -> None:
-    attached = torch.ones(2, requires_grad=True) * 2
+    extra = torch.ones(2)
 
     def step(module: Toy, batch: Any, batch_idx: int) -> Any:
         if batch_idx == 0:
             return module.loss(batch)
         if batch_idx == 1:
-            return {"loss": module.loss(batch), "extra": attached}
+            return {"loss": module.loss(batch), "extra": extra}
         return None
 
     module = Ends(step)
@@ -70,7 +70,7 @@ def test_outputs_of_a_batch_are_detached_and_keep_the_other_keys() -> None:
     assert list(first) == ["loss"]
     assert not first["loss"].requires_grad
     assert list(second) == ["loss", "extra"]
-    assert second["extra"] is attached
+    assert second["extra"] is extra
     assert third == {}
 
 

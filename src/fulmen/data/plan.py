@@ -66,6 +66,7 @@ class LoaderPlan:
     ) -> None:
         self.loader = loader
         self.name = name
+        self.limit_name = limit_name
         self.limit = check_limit(limit, limit_name)
         length = length_of(loader, name)
         self.has_length = length is not None
@@ -75,9 +76,7 @@ class LoaderPlan:
         self._length = length
         self._watch = watch_wait
         self._workers: int = loader.num_workers if isinstance(loader, DataLoader) else 0
-        iterable = isinstance(getattr(loader, "dataset", None), IterableDataset)
-        sure = self.num_batches != math.inf and (by_count or (self.has_length and not iterable))
-        self._look_ahead = not sure
+        self._look_ahead = not self._is_sure()
         self._indexed: IndexedSource | None = None
         self._run: LoaderRun | None = None
 
@@ -87,6 +86,29 @@ class LoaderPlan:
 
     def __repr__(self) -> str:
         return f"LoaderPlan({self.name}: {type(self.loader).__name__}, num_batches={self.num_batches})"
+
+    def _is_sure(self) -> bool:
+        """Whether counting alone tells which batch is the last."""
+        iterable = isinstance(getattr(self.loader, "dataset", None), IterableDataset)
+        return self.num_batches != math.inf and (self.by_count or (self.has_length and not iterable))
+
+    def relimit(self, limit: int | float | None) -> None:
+        """Take another limit; the epoch under way ends there too, or after the batch at hand if that is later.
+
+        Args:
+            limit: As in the constructor.
+
+        Raises:
+            ArgumentTypeError: If `limit` has a wrong type.
+            ArgumentValueError: If `limit` is out of range.
+            DataError: If `limit` cannot be applied to this loader's length.
+        """
+        limit = check_limit(limit, self.limit_name)
+        self.num_batches = limited(self._length, limit, name=self.name, limit_name=self.limit_name)
+        self.limit = limit
+        self._look_ahead = not self._is_sure()
+        if self._run is not None:
+            self._run.stop_at(self.num_batches)
 
     def start(self, skip: int = 0, stream: StreamState | None = None) -> LoaderRun:
         """Start an epoch; calls ``iter(loader)`` exactly once.

@@ -135,6 +135,13 @@ class LoaderRun:
             self.is_last = True
         return batch
 
+    def stop_at(self, stop: int | float) -> None:
+        """Let the epoch have another number of batches; what was returned already stays."""
+        self._setup.stop, self._last = stop, stop - 1
+        if not self._unbegun and not self.exhausted:
+            self._stop = stop
+        self.is_last = self.batch_idx >= 0 and self.batch_idx >= self._last
+
     def _turn(self, index: int) -> None:
         """The first batch is due, at which most samplers draw: keep the random states. Or the last one was returned."""
         setup = self._setup
@@ -278,6 +285,13 @@ class LookaheadRun(LoaderRun):
             self._look_ahead()
             self.is_last = self._ahead is _END
         return batch
+
+    def stop_at(self, stop: int | float) -> None:
+        """As in `LoaderRun`; the batch read ahead is dropped if the epoch ends before it."""
+        super().stop_at(stop)
+        if self.is_last:
+            self._ahead = _END
+        self.is_last = self._ahead is _END and self.batch_idx >= 0
 
     def close(self) -> None:
         """Let go of the iterator and of the batch read ahead."""

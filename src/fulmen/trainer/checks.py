@@ -69,7 +69,7 @@ def check_request(trainer: Trainer, request: Request) -> None:
             raise MisconfigurationException(f"{where}: {name} has neither `{step}` nor `forward`; define one.")
     owner = data if data is not None else module
     if request.loaders.get(loader) is None and not _gives(owner, loader):
-        raise DataError(f"{where}: {missing_loader(loader, name)}")
+        raise DataError(f"{where}: {missing_loader(loader, name, fitting=request.fn == TrainerFn.FITTING)}")
 
 
 def _gives(owner: Any, loader: str) -> bool:

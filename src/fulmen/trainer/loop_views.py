@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from fulmen.engine.hooks.spec import VALIDATION
 from fulmen.engine.loops.control import Progress, RunControl
+from fulmen.engine.runtime.flags import check_flag
 
 
 class Viewed(Protocol):
@@ -111,6 +112,7 @@ class FitLoopView:
 
     @max_epochs.setter
     def max_epochs(self, value: int | None) -> None:
+        check_flag("max_epochs", value)
         self._trainer.control.max_epochs = value
 
     @property
@@ -120,6 +122,7 @@ class FitLoopView:
 
     @min_epochs.setter
     def min_epochs(self, value: int | None) -> None:
+        check_flag("min_epochs", value)
         self._trainer.control.min_epochs = value
 
     @property
@@ -129,6 +132,7 @@ class FitLoopView:
 
     @max_steps.setter
     def max_steps(self, value: int) -> None:
+        check_flag("max_steps", value)
         self._trainer.control.max_steps = value
 
     @property
@@ -138,6 +142,7 @@ class FitLoopView:
 
     @min_steps.setter
     def min_steps(self, value: int | None) -> None:
+        check_flag("min_steps", value)
         self._trainer.control.min_steps = value
 
     @property

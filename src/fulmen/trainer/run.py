@@ -101,6 +101,8 @@ class RunGuard:
         trainer, request = self.trainer, self.request
         self.outer, self.outer_stage = trainer.session, trainer.cursor.stage
         check_request(trainer, request)
+        if request.fn == TrainerFn.FITTING:
+            trainer.control.should_stop = False
         trainer.state.fn = request.fn
         trainer.state.status = TrainerStatus.RUNNING
         trainer.cursor.stage = "train" if request.fn == TrainerFn.FITTING else request.fn.value
@@ -229,7 +231,8 @@ class RunGuard:
         self.hooks = hooks
 
         def store(*, training: bool) -> Results:
-            return Results(cursor, training=training, keep_integers=policy.keep_integers, batch_size=self.batch_size)
+            size = partial(self.batch_size, training=training)
+            return Results(cursor, training=training, keep_integers=policy.keep_integers, batch_size=size)
 
         return Session(
             module=module,
@@ -248,11 +251,12 @@ class RunGuard:
             inference_mode=trainer.plan.flags.inference_mode,
         )
 
-    def batch_size(self, batch: Any) -> float:
+    def batch_size(self, batch: Any, *, training: bool) -> float:
         """Size of a batch for means: its first dimension, else the number of indices that the sampler gave."""
         size = batch_size_of(batch)
         if size is None:
             loop = self.trainer.running_loop()
+            loop = loop if training else getattr(loop, "validation", loop)
             batches = getattr(loop, "batches", None)
             size = batches.indices_count() if batches is not None else None
         if size is None:
@@ -309,7 +313,6 @@ class RunGuard:
         """The loop of this call; for a fit the sanity check has run."""
         trainer, fn = self.trainer, self.request.fn
         if fn == TrainerFn.FITTING:
-            trainer.control.should_stop = False
             loop = FitLoop(session, validates=trainer.enable_validation, resume=resume)
             trainer.keep_loop(fn.value, loop)
             loop.sanity_check()

@@ -17,15 +17,17 @@ from fulmen.engine.hooks.table import CallbackList, overrides
 from fulmen.engine.loops.control import Progress, RunControl
 from fulmen.engine.loops.session import Session
 from fulmen.engine.results.hub import MetricsHub
+from fulmen.engine.runtime.flags import check_flag
 from fulmen.engine.runtime.plan import Plan
 from fulmen.engine.runtime.policy import Policy
 from fulmen.engine.runtime.runtime import Runtime
 from fulmen.errors import MisconfigurationException
+from fulmen.trainer.limit_views import LimitViews
 from fulmen.trainer.loop_views import FitLoopView, LoopView
 from fulmen.trainer.states import RunningStage, TrainerFn, TrainerState
 
 
-class TrainerViews:
+class TrainerViews(LimitViews):
     """Base of `Trainer`: its state as properties, under Lightning's names."""
 
     plan: Plan
@@ -223,6 +225,7 @@ class TrainerViews:
 
     @accumulate_grad_batches.setter
     def accumulate_grad_batches(self, value: int) -> None:
+        check_flag("accumulate_grad_batches", value)
         self._control.accumulate = value
 
     @property
@@ -232,6 +235,7 @@ class TrainerViews:
 
     @gradient_clip_val.setter
     def gradient_clip_val(self, value: float | None) -> None:
+        check_flag("gradient_clip_val", value)
         self._control.clip_value = value
 
     @property
@@ -241,6 +245,7 @@ class TrainerViews:
 
     @gradient_clip_algorithm.setter
     def gradient_clip_algorithm(self, value: str | None) -> None:
+        check_flag("gradient_clip_algorithm", value)
         self._control.clip_algorithm = value
 
     @property
@@ -250,6 +255,7 @@ class TrainerViews:
 
     @log_every_n_steps.setter
     def log_every_n_steps(self, value: int) -> None:
+        check_flag("log_every_n_steps", value)
         self._control.log_every = value
 
     @property
@@ -259,6 +265,7 @@ class TrainerViews:
 
     @check_val_every_n_epoch.setter
     def check_val_every_n_epoch(self, value: int | None) -> None:
+        check_flag("check_val_every_n_epoch", value)
         self._control.val_every_epochs = value
 
     @property
@@ -268,6 +275,7 @@ class TrainerViews:
 
     @val_check_interval.setter
     def val_check_interval(self, value: int | float) -> None:
+        check_flag("val_check_interval", value)
         self._control.val_interval = value
 
     @property
@@ -286,6 +294,7 @@ class TrainerViews:
 
     @num_sanity_val_steps.setter
     def num_sanity_val_steps(self, value: int) -> None:
+        check_flag("num_sanity_val_steps", value)
         self._control.sanity_steps = value
 
     @property
@@ -295,6 +304,7 @@ class TrainerViews:
 
     @reload_dataloaders_every_n_epochs.setter
     def reload_dataloaders_every_n_epochs(self, value: int) -> None:
+        check_flag("reload_dataloaders_every_n_epochs", value)
         self._control.reload_every = value
 
     # --- optimizers and loggers --------------------------------------------------------------------------------
@@ -417,8 +427,14 @@ class TrainerViews:
 
     @property
     def strategy(self) -> Any:
-        """The strategy."""
+        """The strategy; settable between calls."""
         return self._runtime.strategy
+
+    @strategy.setter
+    def strategy(self, strategy: Any) -> None:
+        if self._session is not None:
+            raise MisconfigurationException("Trainer.strategy cannot be set during a run; set it before the call.")
+        self._runtime.take_strategy(strategy)
 
     @property
     def accelerator(self) -> Any:
@@ -581,23 +597,6 @@ class TrainerViews:
         per_epoch = -(-int(batches) // control.accumulate)
         total = per_epoch * max(control.max_epochs, 1)
         return total if control.max_steps == -1 else min(total, control.max_steps)
-
-
-def _limit(name: str) -> property:
-    """A settable view on one stage's limit of batches."""
-
-    def get(self: TrainerViews) -> int | float:
-        value = getattr(self._control.limits, name)
-        return 1.0 if value is None else value
-
-    def put(self: TrainerViews, value: int | float | None) -> None:
-        setattr(self._control.limits, name, value)
-
-    return property(get, put, doc=f"Batches, or share of them, of the {name} stage; settable.")
-
-
-for _stage in ("train", "val", "test", "predict"):
-    setattr(TrainerViews, f"limit_{_stage}_batches", _limit(_stage))
 
 
 def _base() -> type:

@@ -160,6 +160,20 @@ class FitLoop:
         if resume.get("rng"):
             set_rng_states(resume["rng"])
 
+    def relimit(self) -> None:
+        """`limit_train_batches` was set during the run: the epoch ends there, or after the batch at hand."""
+        control, progress, plan = self.session.control, self.session.progress, self.plan
+        if plan is None:
+            return
+        plan.relimit(control.limits.train)
+        self.num_batches = self.session.optimization.length = plan.num_batches
+        if self.num_batches:
+            set_val_batch(control, self.num_batches)
+        else:
+            control.val_batch = 1  # the epoch ends with the batch at hand
+        if progress.batches and not progress.epoch_done:
+            progress.is_last = progress.batches >= self.num_batches
+
     def start_epoch(self) -> None:
         """Reload what is due, fire `on_train_epoch_start`, start the loader."""
         session = self.session
@@ -200,15 +214,15 @@ class FitLoop:
             progress.batches += 1
             progress.total_batches += 1
             results.batch_size, results.on_step = None, True
-            progress.is_last = is_last = batches.is_last
+            progress.is_last = batches.is_last
             if hooks.on_train_batch_start is not None and hooks.on_train_batch_start(batch, batch_idx) == -1:
                 progress.is_last = True
                 self.end_schedules(stepped=False)
                 break
             if feed is None:
-                step.run(batch, batch_idx, is_last)
+                step.run(batch, batch_idx, progress.is_last)
             else:
-                step.run(feed.offer(batch, batch_idx), batch_idx, is_last)
+                step.run(feed.offer(batch, batch_idx), batch_idx, progress.is_last)
             if control.schedulers:
                 self.end_schedules(stepped=step.ends_window)
             if hooks.on_train_batch_end is not None:

@@ -102,6 +102,11 @@ class Loaders:
             value, stage=stage, limit=limit, owner_name=owner, by_count=self.by_count, track_workers=track
         )
 
+    def relimit(self, names: StageNames) -> None:
+        """The limit of an evaluation stage was set during the run."""
+        for plan in self.opened(names):
+            plan.relimit(getattr(self.control.limits, _STAGES[names.loader]))
+
     def _processed(self, value: Any, process: Callable[[Any], Any]) -> Any:
         if isinstance(value, (list, tuple)):
             return [process(loader) for loader in value]
@@ -192,9 +197,9 @@ def _any_has(value: Any, attribute: str) -> bool:
     return any(getattr(loader, attribute, False) for loader in loaders)
 
 
-def missing_loader(name: str, module: str) -> str:
+def missing_loader(name: str, module: str, *, fitting: bool = True) -> str:
     """The error text for a loader that nobody gives."""
-    argument = _ARGUMENTS[name]
+    argument = _ARGUMENTS[name] if fitting else "dataloaders"
     return (
         f"There is no `{name}`. Give one in one of three ways: pass `{argument}=` to the Trainer's method, pass a "
         f"LightningDataModule that defines `{name}`, or define `{name}` on {module}."

@@ -46,7 +46,8 @@ def validation_due(control: RunControl, progress: Progress, *, is_last: bool) ->
     if not epoch_validates(control, progress):
         return False
     endless = control.val_batch == float("inf")
-    if is_last and endless:
+    whole = isinstance(control.val_interval, float) and control.val_interval == 1.0
+    if is_last and (endless or whole):  # by the data, which may end before its length says
         return True
     if control.should_stop and can_stop(control, progress):
         return True

@@ -270,3 +270,13 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "default_root_dir": _folder,
     "enable_autolog_hparams": _flag(),
 }
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Check one argument on its own, as `TrainerFlags.check` does; for those that are settable.
+
+    Raises:
+        ArgumentTypeError: For a wrong type.
+        ArgumentValueError: For a value out of range.
+    """
+    _CHECKS[name](name, value)

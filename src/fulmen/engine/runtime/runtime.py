@@ -43,6 +43,16 @@ class Runtime:
         """Number format of the run."""
         return self.strategy.precision_plugin
 
+    def take_strategy(self, strategy: Any) -> None:
+        """Use another strategy from the next run on.
+
+        Raises:
+            ArgumentTypeError: If it is none.
+        """
+        if not isinstance(strategy, Strategy):
+            raise ArgumentTypeError(f"Trainer.strategy = {strategy!r}: must be a Strategy object.")
+        self.strategy = strategy
+
     def connect(self, module: Any) -> None:
         """Take the module of a run and look which verbs are plain."""
         strategy = self.strategy
