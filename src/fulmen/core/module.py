@@ -13,6 +13,7 @@ from fulmen.core.datahooks import DataHooks
 from fulmen.core.hparams import HyperparametersMixin
 from fulmen.core.module_hooks import ModuleHooks
 from fulmen.core.saving import load_module, restricted_classmethod
+from fulmen.engine.hooks.running import is_running
 from fulmen.errors import LoggingError, MisconfigurationException, warn
 from fulmen.utilities.collections import apply_to_collection
 
@@ -361,6 +362,10 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
         if self._fabric is not None:
             self._fabric.log(name, value)
             return
+        if self._trainer is not None and is_running(self):
+            hook = self._trainer.cursor.hook
+            where = f"`{hook.name}`" if hook is not None else "this place"
+            raise LoggingError(f"self.log({name!r}, ...) in {where}: logging is not allowed there, no loop is running.")
         warn(
             "W202",
             f"{type(self).__name__}.log({name!r}, ...) was called outside of a run: nothing is logged.",

@@ -43,7 +43,7 @@ def test_the_hooks_are_lightnings() -> None:
 
 
 @pytest.mark.feature("L-01")
-@pytest.mark.parametrize("hook", sorted(set(SPECS) - TRAIN - EVAL - EPOCH) + [None])
+@pytest.mark.parametrize("hook", [*sorted(set(SPECS) - TRAIN - EVAL - EPOCH), None])
 def test_other_hooks_refuse_and_name_those_that_do_not(hook: str | None) -> None:
     where = hook if hook is not None else "no hook"
     with pytest.raises(LoggingError, match=rf"'x'.*in `{where}`: logging is not allowed.*training_step.*test_step"):

@@ -52,6 +52,11 @@ def pop_module() -> None:
     _MODULES.set(_MODULES.get()[:-1])
 
 
+def is_running(module: Any) -> bool:
+    """Whether a run of `module` is active in this context."""
+    return any(module is running for running in _MODULES.get())
+
+
 def running_module(what: str) -> Any:
     """Return the module of the active run.
 

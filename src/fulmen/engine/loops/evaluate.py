@@ -45,6 +45,7 @@ class EvaluationLoop:
         self.last_reload = -1
         self.num_batches: list[int | float] = []
         self.run_index = 0
+        self.batches: Any = None
         self.seen: dict[int, int] = {}
 
     def plans(self) -> list[LoaderPlan]:
@@ -118,7 +119,7 @@ class EvaluationLoop:
 
     def _start(self, plan: LoaderPlan, limit: int | float) -> Iterator[Any]:
         set_epoch(plan.loader, self.session.progress.epoch)
-        run = plan.start()
+        self.batches = run = plan.start()
         return islice(run, int(limit)) if limit < plan.num_batches else run
 
     def _write(self, outputs: list[dict[str, Any]], overall: dict[str, Any]) -> None:
