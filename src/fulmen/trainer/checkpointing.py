@@ -15,6 +15,7 @@ from fulmen.engine.hooks.table import overrides
 from fulmen.engine.loops.schedule import step_schedulers
 from fulmen.engine.storage import find_unsafe, get_filesystem, newest_good, require_safe
 from fulmen.errors import CheckpointError, CorruptCheckpointError, MisconfigurationException, suggest, warn
+from fulmen.trainer.setup import check_keys
 from fulmen.trainer.states import TrainerFn
 from fulmen.types import Stateful
 from fulmen.utilities.rank_zero import rank_zero_info
@@ -79,8 +80,9 @@ def dump(trainer: Trainer, *, weights_only: bool) -> dict[str, Any]:
 def _training_state(trainer: Trainer) -> dict[str, Any]:
     strategy = trainer.strategy
     state: dict[str, Any] = {"callbacks": {}}
+    check_keys(trainer.callbacks)  # some may have come during the run
     for callback in trainer.callbacks:
-        if overrides(callback, STATE, Callback):
+        if overrides(callback, STATE, Callback) and hasattr(callback, "state_key"):
             own = callback.state_dict()
             if own:
                 state["callbacks"][callback.state_key] = own

@@ -15,6 +15,7 @@ import torch
 from fulmen.callbacks.callback import Callback
 from fulmen.callbacks.results_table import print_results_table
 from fulmen.core.datahooks import DataHooks
+from fulmen.core.datamodule import LightningDataModule
 from fulmen.core.hparams import merge_hparams
 from fulmen.core.module import LightningModule
 from fulmen.core.optim_config import parse_optimizers
@@ -122,6 +123,10 @@ class RunGuard:
         trainer.runtime.connect(module)
         attach_model_callbacks(trainer, module)
         warn_of_misspelt_hooks(module, LightningModule)
+        if request.datamodule is not None:
+            warn_of_misspelt_hooks(request.datamodule, LightningDataModule)
+        for callback in trainer.callbacks:
+            warn_of_misspelt_hooks(callback, Callback)
         trainer.strategy.setup_environment()
         loaders = self.make_loaders()
         trainer.keep_loop("loaders", loaders)

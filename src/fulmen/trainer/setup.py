@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,8 @@ from fulmen.callbacks.timer import Timer
 from fulmen.engine.hooks.spec import HOOK_NAMES, STATE
 from fulmen.engine.hooks.table import overrides
 from fulmen.engine.runtime.plan import Plan
-from fulmen.errors import ArgumentTypeError, MisconfigurationException, suggest, warn
+from fulmen.errors import ArgumentTypeError, MisconfigurationException, warn
 from fulmen.utilities.imports import module_available
-from fulmen.utilities.model_helpers import is_own_class
 
 if TYPE_CHECKING:
     from fulmen.trainer.trainer import Trainer
@@ -149,28 +149,42 @@ def warn_of_misspelt_hooks(obj: Any, base: type) -> None:
     """Warn of methods whose names are close to a hook's, such as `trainng_step`."""
     known = set(dir(base))
     for kind in type(obj).__mro__:
-        if kind is base or is_own_class(kind) or kind.__module__.startswith("torch."):
+        if kind is base or kind.__module__.startswith(("torch.", "fulmen.")):
             continue
-        for name, value in vars(kind).items():
+        own = vars(kind)
+        for name, value in own.items():
             if not callable(value) or name.startswith("_") or name in known or name in HOOK_NAMES:
                 continue
-            hint = _close_hook(name)
-            if hint:
+            hook = _meant_hook(name)
+            if hook is not None and hook not in own:  # beside the hook itself it is a helper of it
                 warn(
                     "W406",
-                    f"{type(obj).__name__}.{name} is never called: it is no hook.{hint}",
+                    f"{type(obj).__name__}.{name} is never called: it is no hook. Did you mean {hook!r}?",
                     key=f"{type(obj).__name__}.{name}",
                 )
 
 
 _HOOK_LIKE = sorted(HOOK_NAMES - {"setup", "teardown", "backward", "state_dict", "load_state_dict"})
+_SAME_WORD = {"training": "train", "val": "validation", "testing": "test", "prediction": "predict"}
 
 
-def _close_hook(name: str) -> str:
-    import difflib
+def _meant_hook(name: str) -> str | None:
+    """The hook that a name is a misspelling of: word by word the same or nearly so."""
+    words = name.split("_")
+    if words[0] == "on":
+        swapped = "_".join(_SAME_WORD.get(word, word) for word in words)
+        if swapped in HOOK_NAMES:
+            return swapped
+    for hook in difflib.get_close_matches(name, _HOOK_LIKE, n=3, cutoff=0.86):
+        theirs = hook.split("_")
+        if name.replace("_", "") == hook.replace("_", ""):
+            return hook
+        if len(theirs) == len(words) and all(map(_nearly, words, theirs)):
+            return hook
+    return None
 
-    close = difflib.get_close_matches(name, _HOOK_LIKE, n=1, cutoff=0.86)
-    # Two hooks may differ by one word; a name made of other words is the user's own.
-    if not close or abs(len(close[0]) - len(name)) > 2:
-        return ""
-    return suggest(name, close)
+
+def _nearly(word: str, other: str) -> bool:
+    if abs(len(word) - len(other)) > 2:  # train is not training
+        return False
+    return word == other or difflib.SequenceMatcher(None, word, other).ratio() >= 0.75
