@@ -25,6 +25,21 @@ def batch_size_of(batch: Any) -> int | None:
     if isinstance(batch, Tensor):
         return batch.size(0) if batch.dim() else 1
     size: int | None = None
+    kind = type(batch)
+    if kind is tuple or kind is list or kind is dict:
+        # The usual batch: a few plain tensors of one size. Anything else is looked at in full below.
+        for value in batch.values() if kind is dict else batch:
+            if type(value) is not Tensor or not value.dim():
+                break
+            length = value.size(0)
+            if size is None:
+                size = length
+            elif size != length:
+                return None
+        else:
+            if size is not None:
+                return size
+        size = None
     scalars = False
     for leaf in _leaves(batch):
         if leaf.ndim == 0:
