@@ -153,7 +153,7 @@ class FitLoop:
         elif stream is not None:
             # An epoch that was left early: its sampler was not asked for more either.
             plan.skip_epoch(stream if stream["complete"] else {**stream, "finished": True})
-        if resume.get("validation"):
+        if self.validates and resume.get("validation"):
             for validation, kept in zip(self.validation.plans(), resume["validation"], strict=False):
                 if kept is not None:
                     validation.skip_epoch(kept)

@@ -1,0 +1,377 @@
+"""Each field of `Policy` in both settings; the test of a field is named after it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.integration.toys import Manual, Toy, fit, loader, quiet, rows, sgd_by_hand, weights
+from torch import nn
+from torch.optim import SGD
+from torch.utils.data import DataLoader, IterableDataset
+
+import fulmen as L
+from fulmen.callbacks import EarlyStopping, ModelCheckpoint
+from fulmen.engine.precision import MixedPrecision
+from fulmen.engine.runtime.policy import Policy, default_policy, set_default_policy
+from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
+from fulmen.loggers import CSVLogger
+
+FIELDS = [f.name for f in dataclasses.fields(Policy)]
+
+
+def both(field: str) -> pytest.MarkDecorator:
+    """Run a test with one field on and off, from each preset: the other fields must not matter."""
+    policies = [
+        pytest.param(preset.replace(**{field: on}), on, id=f"{field}={on}, else {name}")
+        for on in (True, False)
+        for name, preset in (("right", Policy.right), ("lightning", Policy.lightning))
+    ]
+    return pytest.mark.parametrize(("policy", "on"), policies)
+
+
+def float16(**scaler: Any) -> dict[str, Any]:
+    return {"plugins": MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", **scaler))}
+
+
+# --- numbers and counting --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("O-05")
+@both("accumulate_actual_window")
+def test_accumulate_actual_window(policy: Policy, on: bool) -> None:
+    module = Toy()
+    fit(module, loader(10), accumulate_grad_batches=3, policy=policy)
+    expected = sgd_by_hand(list(loader(10)), window=3, divisor=lambda count: count if on else 3)
+    assert torch.allclose(weights(module), expected, atol=1e-6)
+
+
+class Pair(Manual):
+    """Steps two optimizers per batch, one of them raw if asked."""
+
+    def __init__(self, *, raw: bool) -> None:
+        super().__init__()
+        self.other = nn.Linear(1, 1)
+        self.raw = raw
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        for optimizer in self.optimizers(use_pl_optimizer=not self.raw):
+            optimizer.zero_grad()
+            self.manual_backward(self.loss(batch) + self.other.weight.sum())
+            optimizer.step()
+
+    def configure_optimizers(self) -> Any:
+        return [SGD(self.net.parameters(), lr=0.01), SGD(self.other.parameters(), lr=0.01)]
+
+
+@pytest.mark.feature("O-01", "O-04")
+@both("count_batches")
+@pytest.mark.parametrize("raw", [True, False])
+def test_count_batches(policy: Policy, on: bool, raw: bool) -> None:
+    trainer = fit(Pair(raw=raw), loader(8), policy=policy)
+    assert trainer.global_step == (4 if on else 0 if raw else 8)
+
+
+class Overflowing(Toy):
+    """The second of three batches has no finite gradients."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return self.loss(batch) * (float("inf") if batch_idx == 1 else 1.0)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = SGD(self.parameters(), lr=0.1)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+        return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
+
+
+@pytest.mark.feature("O-03")
+@both("skip_scheduler_on_overflow")
+def test_skip_scheduler_on_overflow(policy: Policy, on: bool) -> None:
+    trainer = fit(Overflowing(), loader(6), policy=policy, **float16(init_scale=8.0))
+    assert trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(0.1 * 0.5 ** (2 if on else 3))
+    assert trainer.global_step == (2 if on else 3)
+
+
+@pytest.mark.feature("O-04", "O-07")
+@both("unscale_before_manual_clip")
+def test_unscale_before_manual_clip(policy: Policy, on: bool) -> None:
+    def step(module: Any, batch: Any, batch_idx: int) -> None:
+        optimizer = module.optimizers()
+        optimizer.zero_grad()
+        module.manual_backward(100 * module.loss(batch))
+        module.clip_gradients(optimizer, gradient_clip_val=0.5, gradient_clip_algorithm="norm")
+        optimizer.step()
+
+    module = Manual(step)
+    before = weights(module)
+    fit(module, loader(2), policy=policy, **float16(init_scale=8.0))
+    # Clipped while they are multiplied by 8, gradients come out 8 times too small.
+    assert float((weights(module) - before).norm()) == pytest.approx(0.05 if on else 0.05 / 8, rel=1e-2)
+
+
+@pytest.mark.feature("M-02")
+@both("none_loss_skips_step")
+def test_none_loss_skips_step(policy: Policy, on: bool) -> None:
+    class Decaying(Toy):
+        """Adam's momentum moves the weights even without a gradient, if its step is called."""
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return None if batch_idx else self.loss(batch)
+
+        def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: Any) -> None:
+            optimizer.zero_grad(set_to_none=False)
+
+        def configure_optimizers(self) -> Any:
+            return SGD(self.parameters(), lr=0.1, momentum=0.9)
+
+    once, module = Decaying(), Decaying()
+    fit(once, loader(6), policy=policy, limit_train_batches=1)
+    trainer = fit(module, loader(6), policy=policy)
+    assert torch.equal(weights(module), weights(once)) == on
+    assert trainer.global_step == (1 if on else 3)
+
+
+@pytest.mark.feature("L-01")
+@both("keep_integers")
+def test_keep_integers(policy: Policy, on: bool) -> None:
+    class Logging(Toy):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("count", 2**24 + 1, reduce_fx="max")
+
+    trainer = quiet(policy=policy)
+    (result,) = trainer.validate(Logging(), loader(2), verbose=False)
+    assert result["count"] == (2**24 + 1 if on else 2**24)
+
+
+@pytest.mark.feature("O-01")
+@both("cpu_fp16_is_fp16")
+def test_cpu_fp16_is_fp16(policy: Policy, on: bool) -> None:
+    types: list[torch.dtype] = []
+
+    def step(module: Any, batch: Any, batch_idx: int) -> Any:
+        types.append(module.net(batch[0]).dtype)
+        return module.loss(batch)
+
+    trainer = quiet(policy=policy, precision="16-mixed")
+    trainer.fit(Toy(step), loader(2))
+    assert types == [torch.float16 if on else torch.bfloat16]
+    assert (trainer.scaler is not None) == on
+
+
+# --- flow ------------------------------------------------------------------------------------------------------------
+
+
+def failing(*args: Any) -> None:
+    raise ValueError("mine")
+
+
+@pytest.mark.feature("T-07")
+@both("teardown_after_exception")
+def test_teardown_after_exception(policy: Policy, on: bool) -> None:
+    calls: list[str] = []
+
+    class Watch(L.Callback):
+        def teardown(self, *args: Any) -> None:
+            calls.append("callback")
+
+    class Module(Toy):
+        def teardown(self, stage: str) -> None:
+            calls.append("module")
+
+    class Data(L.LightningDataModule):
+        def train_dataloader(self) -> Any:
+            return loader()
+
+        def teardown(self, stage: str) -> None:
+            calls.append("data")
+
+    with pytest.raises(ValueError, match="mine"):
+        quiet(policy=policy, callbacks=Watch()).fit(Module(failing), Data())
+    assert calls == (["data", "callback", "module"] if on else [])
+
+
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.feature("T-07")
+@pytest.mark.usefixtures("own_signals")
+@both("raise_keyboard_interrupt")
+def test_raise_keyboard_interrupt(policy: Policy, on: bool, tmp_path: Path) -> None:
+    ended: list[int] = []
+
+    class Stopped(Toy):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if batch_idx == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().training_step(batch, batch_idx)
+
+        def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+            ended.append(batch_idx)
+
+    trainer = quiet(policy=policy, enable_checkpointing=True, callbacks=ModelCheckpoint(dirpath=tmp_path))
+    with pytest.raises(KeyboardInterrupt if on else SystemExit) as caught:
+        trainer.fit(Stopped(), loader())
+    assert ended == ([0, 1, 2] if on else [0, 1])
+    assert [path.name for path in tmp_path.glob("*.ckpt")] == (["last.ckpt"] if on else [])
+    if not on:
+        assert caught.value.code == 1  # type: ignore[attr-defined]  # of SystemExit
+
+
+@pytest.mark.feature("T-14")
+@both("refit_checked")
+def test_refit_checked(policy: Policy, on: bool) -> None:
+    module = Toy()
+    trainer = fit(module, policy=policy)
+    seen = len(module.seen)
+    if on:
+        with pytest.raises(
+            MisconfigurationException, match=r"nothing left to train: max_epochs=1.*fit_loop.max_epochs"
+        ):
+            trainer.fit(module, loader())
+    else:
+        trainer.fit(module, loader())
+    assert len(module.seen) == seen
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(module, loader())
+    assert len(module.seen) == 2 * seen
+
+
+@pytest.mark.feature("K-01")
+@both("monitors_last")
+def test_monitors_last(policy: Policy, on: bool) -> None:
+    order: list[str] = []
+
+    class Stopping(EarlyStopping):
+        def on_validation_end(self, *args: Any) -> None:
+            order.append("decides")
+            super().on_validation_end(*args)
+
+    class Other(L.Callback):
+        def on_validation_end(self, *args: Any) -> None:
+            order.append("other")
+
+    class Module(Toy):
+        def on_validation_end(self) -> None:
+            order.append("module")
+
+    fit(Module(), loader(2), loader(2), policy=policy, callbacks=[Stopping("val_loss"), Other()])
+    assert order == (["other", "module", "decides"] if on else ["decides", "other", "module"])
+
+
+@pytest.mark.feature("C-01")
+@both("last_is_newest")
+def test_last_is_newest(policy: Policy, on: bool, tmp_path: Path) -> None:
+    class Worsening(Toy):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("v", float(self.current_epoch))
+
+    callback = ModelCheckpoint(dirpath=tmp_path, monitor="v", save_top_k=1, save_last=True)
+    arguments: dict[str, Any] = {"max_epochs": 3, "enable_checkpointing": True, "policy": policy}
+    fit(Worsening(), loader(), loader(2), callbacks=callback, **arguments)
+    last = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert last["global_step"] == (18 if on else 6)
+
+
+class Lying(IterableDataset[Any]):
+    """Has 5 batches and says 8."""
+
+    def __len__(self) -> int:
+        return 16
+
+    def __iter__(self) -> Any:
+        data = rows(10)
+        return (data[index] for index in range(len(data)))
+
+
+@pytest.mark.feature("D-01", "T-03")
+@pytest.mark.filterwarnings("ignore:.*the data ended after 5 batches")
+@pytest.mark.filterwarnings("ignore:Length of IterableDataset:UserWarning")
+@both("ends_with_data")
+def test_ends_with_data(policy: Policy, on: bool) -> None:
+    validated: list[int] = []
+
+    class Module(Toy):
+        def on_validation_start(self) -> None:
+            validated.append(len(self.seen))
+
+    module = Module()
+    trainer = fit(module, DataLoader(Lying(), batch_size=2), loader(2), policy=policy, max_epochs=2)
+    assert module.seen == [0, 1, 2, 3, 4] * 2
+    assert validated == ([5, 10] if on else [])
+    assert trainer.current_epoch == 2
+
+
+@pytest.mark.feature("G-02")
+@both("run_record")
+def test_run_record(policy: Policy, on: bool, tmp_path: Path) -> None:
+    fit(Toy(), policy=policy, logger=CSVLogger(tmp_path), log_every_n_steps=1)
+    assert [path.name for path in tmp_path.rglob("*.jsonl")] == (["run.jsonl"] if on else [])
+
+
+# --- all of them -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.feature("T-01")
+def test_every_field_has_a_test_in_both_settings() -> None:
+    for field in FIELDS:
+        test = globals().get(f"test_{field}")
+        assert test is not None, f"write test_{field}, marked with @both({field!r})"
+        marks = [mark for mark in test.pytestmark if mark.name == "parametrize" and mark.args[0] == ("policy", "on")]
+        settings = {(getattr(param.values[0], field), param.values[1]) for mark in marks for param in mark.args[1]}
+        assert settings == {(True, True), (False, False)}
+
+
+@pytest.mark.feature("T-01")
+def test_every_field_says_what_both_settings_do() -> None:
+    for field in dataclasses.fields(Policy):
+        assert field.metadata["kind"] in ("numbers", "flow")
+        assert field.metadata["lightning"]
+        assert field.metadata["fulmen"]
+
+
+@pytest.mark.feature("T-01")
+def test_the_presets_are_all_on_and_all_off() -> None:
+    assert all(getattr(Policy.right, field) is True for field in FIELDS)
+    assert all(getattr(Policy.lightning, field) is False for field in FIELDS)
+
+
+@pytest.mark.feature("T-01")
+def test_replace() -> None:
+    policy = Policy.right.replace(count_batches=False)
+    assert policy.count_batches is False
+    assert policy.replace(count_batches=True) == Policy.right
+    with pytest.raises(ArgumentValueError, match=r"count_batch=.*Did you mean 'count_batches'"):
+        Policy.right.replace(count_batch=False)
+    with pytest.raises(ArgumentTypeError, match=r"count_batches=1.*True \(Fulmen's way\) or False"):
+        Policy.right.replace(count_batches=1)  # type: ignore[arg-type]  # the point of the test
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        policy.count_batches = True  # type: ignore[misc]  # the point of the test
+
+
+@pytest.mark.feature("T-01")
+def test_where_the_default_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert quiet().policy is Policy.right
+    monkeypatch.setenv("FULMEN_COMPAT", "strict")
+    assert quiet().policy is Policy.lightning
+    assert quiet(policy=Policy.right).policy is Policy.right
+    monkeypatch.setenv("FULMEN_COMPAT", "loose")
+    with pytest.raises(ArgumentValueError, match=r"FULMEN_COMPAT='loose'.*'strict'"):
+        quiet()
+    monkeypatch.setenv("FULMEN_COMPAT", "off")
+    own = Policy.right.replace(run_record=False)
+    former = set_default_policy(own)
+    try:
+        assert quiet().policy is own
+    finally:
+        set_default_policy(former)
+    assert default_policy() is Policy.right
