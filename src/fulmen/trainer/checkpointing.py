@@ -19,7 +19,7 @@ from fulmen.trainer.setup import check_keys
 from fulmen.trainer.states import TrainerFn
 from fulmen.types import Stateful
 from fulmen.utilities.rank_zero import rank_zero_info
-from fulmen.utilities.seed import collect_rng_states
+from fulmen.utilities.seed import collect_rng_states, current_seed
 from fulmen.version import LIGHTNING_VERSION, __version__
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def dump(trainer: Trainer, *, weights_only: bool) -> dict[str, Any]:
         VERSION_KEY: LIGHTNING_VERSION,
         "loops": {"fit_loop": trainer.progress.state_dict()},
         "state_dict": strategy.module_state(module),
-        "fulmen": {"version": __version__, "run_id": trainer.run_id},
+        "fulmen": {"version": __version__, "run_id": trainer.run_id, "seed": current_seed()},
     }
     if not weights_only:
         checkpoint |= _training_state(trainer)
@@ -96,6 +96,7 @@ def _training_state(trainer: Trainer) -> dict[str, Any]:
     state["fulmen"] = {
         "version": __version__,
         "run_id": trainer.run_id,
+        "seed": current_seed(),
         "rng": collect_rng_states(),
         "position": trainer.position(),
         **states,

@@ -39,6 +39,7 @@ from fulmen.trainer.setup import attach_model_callbacks, warn_of_misspelt_hooks
 from fulmen.trainer.signals import SignalGuard
 from fulmen.trainer.states import TrainerFn, TrainerStatus
 from fulmen.utilities.rank_zero import rank_zero_info
+from fulmen.utilities.seed import seed_calls, seed_rank
 
 if TYPE_CHECKING:
     from fulmen.trainer.trainer import Trainer
@@ -97,6 +98,7 @@ class RunGuard:
         self.result: Any = None
         self.set_up = False
         self.started = 0.0
+        self.seedings = seed_calls()
 
     def __enter__(self) -> RunGuard:
         trainer, request = self.trainer, self.request
@@ -138,7 +140,9 @@ class RunGuard:
         session = self.make_session(loaders)
         trainer.open_session(session)
         self.set_up_module(session, fitting=fitting)
+        self.warn_of_seeding()
         if fitting:
+            seed_rank(trainer.global_rank)
             session.hooks.fire(spec.FIT_START)
         if trainer.plan.flags.enable_autolog_hparams:
             self.log_hyperparameters()
@@ -335,11 +339,24 @@ class RunGuard:
         trainer.keep_loop(fn.value, evaluation)
         return evaluation
 
+    def warn_of_seeding(self) -> None:
+        """Say that a hook seeded the generators, which makes random numbers come again."""
+        if seed_calls() == self.seedings:
+            return
+        self.seedings = seed_calls()
+        warn(
+            "W409",
+            f"seed_everything was called while Trainer.{self.request.fn.value} ran, in a hook or a step of "
+            f"{type(self.request.module).__name__} or its data: numbers that were drawn before come again. Call it "
+            "once, before the Trainer is made.",
+        )
+
     # --- end ---------------------------------------------------------------------------------------------------
 
     def finish(self, result: Any) -> None:
         """After the loop: clean-up, `on_fit_end`, `teardown`, the table of results."""
         trainer, request = self.trainer, self.request
+        self.warn_of_seeding()
         self.stack.close()
         trainer.hub.keep()
         trainer.cursor.results = None

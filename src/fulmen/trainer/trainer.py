@@ -25,6 +25,7 @@ from fulmen.trainer.run import Request, run
 from fulmen.trainer.setup import make_callbacks, make_loggers
 from fulmen.trainer.states import TrainerFn, TrainerState
 from fulmen.trainer.views import TrainerViews
+from fulmen.utilities.seed import current_seed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -418,7 +419,9 @@ class Trainer(TrainerViews):
 
         self._record = RunRecord(Path(str(self.log_dir)) / "run.jsonl", self.run_id)
         self._hub.record = self._record.write
-        self._record.write("start", call=what, trainer=describe_trainer(self), resumed_from=self.ckpt_path)
+        self._record.write(
+            "start", call=what, trainer=describe_trainer(self), resumed_from=self.ckpt_path, seed=current_seed()
+        )
 
     def end_record(self, status: str, *, seconds: float, error: BaseException | None = None) -> None:
         """Write how the call ended and close the record."""
