@@ -567,3 +567,29 @@ def test_what_the_module_does_after_a_batch_is_in_the_file(tmp_path: Path) -> No
     for step in (4, 8):
         path = tmp_path / f"step={step}-after={value[str(step - 1)]:.3f}.ckpt"
         same(whole, resumed(case, tmp_path / "parts", path))
+
+
+class ByHand(Net):
+    """Manual optimization: a step each second batch, with gradients that wait in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]  # nothing to return
+        self.manual_backward(super().training_step(batch, batch_idx))
+        if batch_idx % 2:
+            optimizer, scheduler = self.optimizers(), self.lr_schedulers()
+            optimizer.step()
+            optimizer.zero_grad()
+            scheduler.step()
+
+
+@pytest.mark.feature("C-02", "O-04")
+@pytest.mark.parametrize("step", [7, 8, 9])
+def test_in_manual_optimization(tmp_path: Path, step: int) -> None:
+    case = Case(module=ByHand, epochs=3)
+    whole = uninterrupted(case, tmp_path / "whole")
+    path = stopped_by_plug(case, tmp_path / "parts", "on_train_batch_end", step)
+    same(whole, resumed(case, tmp_path / "parts", path))
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
