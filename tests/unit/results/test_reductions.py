@@ -229,6 +229,28 @@ def test_a_state_can_be_taken_again_before_anything_is_logged() -> None:
     same(first, third)
 
 
+@pytest.mark.feature("C-02")
+def test_a_function_that_cannot_do_with_a_part_of_an_epoch_spoils_no_checkpoint() -> None:
+    def both(values: torch.Tensor) -> torch.Tensor:
+        if len(values) < 2:
+            raise ValueError("too few")
+        return values[0] * 10 + values[1]
+
+    first, second = Store(), Store()
+    first.log("x", 1.0, on_step=False, on_epoch=True, reduce_fx=both)
+    second.results.load_state_dict(first.results.state_dict())
+    assert second.epoch().log == {}
+    third, fourth = Store(), Store()
+    for store in (third, fourth):
+        store.results.load_state_dict(second.results.state_dict())
+    fourth.results.reset()
+    for store in (second, third, fourth):
+        store.log("x", 2.0, on_step=False, on_epoch=True, reduce_fx=both)
+    assert second.epoch_value("x") == third.epoch_value("x") == 12
+    with pytest.raises(ValueError, match="too few"):  # the epoch that was resumed is over
+        fourth.epoch_value("x")
+
+
 @pytest.mark.feature("C-02", "L-01")
 def test_a_resumed_script_may_log_with_other_flags_but_only_from_the_start() -> None:
     first, second = Store(), Store()

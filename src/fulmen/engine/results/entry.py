@@ -6,6 +6,7 @@ block by block into float64 sums, so that memory does not grow with steps. Readi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -288,7 +289,7 @@ class Entry:
         block = self._block[: self._count].clone() if self._block is not None and self._count else None
         return {
             "flags": self.flags.state_dict(),
-            "reduced": self.epoch_value() if self.set and self.flags.on_epoch and callable(self.flags.reduce) else None,
+            "reduced": self._reduced(),
             "block": block,
             "weights": list(self._weights),
             "number": self._number,
@@ -298,6 +299,17 @@ class Entry:
             "kept": list(self._kept),
             "set": self.set,
         }
+
+    def _reduced(self) -> Tensor | None:
+        """What a function of the user's makes of the values so far; `None` if it cannot do with a part of an epoch."""
+        if not (self.set and self.flags.on_epoch and callable(self.flags.reduce)):
+            return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                return self.epoch_value()
+            except Exception:  # whatever: saving must not fail, and the epoch's end will show it
+                return None
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` returned."""

@@ -69,6 +69,11 @@ class MetricsHub:
         """Add values that monitors may read."""
         self._callback.update(metrics)
 
+    def note(self, kind: str, **fields: Any) -> None:
+        """Write an entry of the run record, if there is one."""
+        if self.record is not None:
+            self.record(kind, **fields)
+
     @property
     def callback_metrics(self) -> dict[str, Tensor]:
         """Values for monitors, as 0-dim tensors."""

@@ -199,21 +199,26 @@ class Results:
         for entry in self.entries.values():
             if entry.set:
                 entry.reset()
+        self.pending.clear()
         self.on_step = False
 
     def state_dict(self) -> dict[str, Any]:
         """Values of all plain keys since the last reset (metric objects are states of the module)."""
-        return {
+        values = {
             _state_key(*key): entry.state_dict()
             for key, entry in self.entries.items()
             if isinstance(entry, Entry) and entry.set
         }
+        return {**self.pending, **values}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take values back."""
         for key, state in state_dict.items():
             hook, rest = key.split("|", 1)
             name, _, idx = rest.rpartition("|")
+            if state["flags"]["reduce"] is None and state["reduced"] is None:
+                self.pending[key] = state  # readable when it is logged again and brings its function
+                continue
             entry = Entry(Flags.restored(state["flags"], state["reduced"]), keep_integers=self.keep_integers)
             entry.load_state_dict(state)
             self.entries[(SPECS[hook], name, int(idx) if idx else None)] = entry
