@@ -15,7 +15,7 @@ from fulmen.callbacks.timer import Timer
 from fulmen.engine.hooks.spec import HOOK_NAMES, STATE
 from fulmen.engine.hooks.table import overrides
 from fulmen.engine.runtime.plan import Plan
-from fulmen.errors import ArgumentTypeError, MisconfigurationException, warn
+from fulmen.errors import ArgumentTypeError, MisconfigurationException, suggest, warn
 from fulmen.utilities.imports import module_available
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def warn_of_misspelt_hooks(obj: Any, base: type) -> None:
             if hook is not None and hook not in own:  # beside the hook itself it is a helper of it
                 warn(
                     "W406",
-                    f"{type(obj).__name__}.{name} is never called: it is no hook. Did you mean {hook!r}?",
+                    f"{type(obj).__name__}.{name} is never called: it is no hook.{suggest(name, [hook])}",
                     key=f"{type(obj).__name__}.{name}",
                 )
 
