@@ -237,15 +237,37 @@ def test_a_trainer_can_be_used_again_after_an_exception() -> None:
             raise MineError
         return module.loss(batch)
 
-    module, trainer = Toy(step), quiet()
+    module, trainer = Toy(step), quiet(max_epochs=2)
     with pytest.raises(MineError):
         trainer.fit(module, loader())
     assert trainer.state.status == "interrupted"
     fails[0] = False
     trainer.fit(module, loader())
     assert trainer.state.status == "finished"
-    assert trainer.current_epoch == 1
+    assert module.seen == [0, 1, 2, *range(6), *range(6)]  # the epoch that was broken off begins anew
+    assert (trainer.current_epoch, trainer.global_step) == (2, 14)
     assert trainer.validate(module, loader(2), verbose=False)
+
+
+@pytest.mark.feature("T-07")
+@pytest.mark.parametrize("hook", ["on_train_epoch_end", "on_validation_end", "on_train_end"])
+def test_an_epoch_whose_batches_were_over_is_not_trained_again(hook: str) -> None:
+    fails = [True]
+
+    def failing(self: Any) -> None:
+        if fails[0] and not self.trainer.sanity_checking:
+            raise MineError
+
+    module, trainer = type("Failing", (Toy,), {hook: failing})(), quiet(max_epochs=2)
+    with pytest.raises(MineError):
+        trainer.fit(module, loader(), loader(2))
+    first = len(module.seen)
+    fails[0] = False
+    if hook == "on_train_end":
+        trainer.fit_loop.max_epochs = 3
+    trainer.fit(module, loader(), loader(2))
+    expected = {"on_train_epoch_end": (6, 12), "on_validation_end": (6, 18), "on_train_end": (12, 18)}
+    assert (first, len(module.seen)) == expected[hook]  # inside of validation the epoch's end is still to come
 
 
 @pytest.mark.feature("T-07")

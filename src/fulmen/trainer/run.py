@@ -322,6 +322,8 @@ class RunGuard:
         """The loop of this call; for a fit the sanity check has run."""
         trainer, fn = self.trainer, self.request.fn
         if fn == TrainerFn.FITTING:
+            if resume is None and self.outer is None:
+                trainer.progress.restart_epoch()
             loop = FitLoop(session, validates=trainer.enable_validation, resume=resume)
             trainer.keep_loop(fn.value, loop)
             loop.sanity_check()

@@ -45,6 +45,14 @@ class Progress:
         """All counters."""
         return dict(self.__dict__)
 
+    def restart_epoch(self) -> None:
+        """Begin an epoch that was broken off anew; go to the next one if its batches were over."""
+        if self.epoch_done:
+            self.epoch += 1
+        self.epoch_done = self.is_last = False
+        self.batches = self.in_window = 0
+        self.closed_batches = self.total_batches
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the counters back; unknown ones are ignored."""
         for name in self.__dict__:
