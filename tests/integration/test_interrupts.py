@@ -209,17 +209,23 @@ def test_handlers_of_others_are_left_alone(number: int) -> None:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-@pytest.mark.feature("T-07")
-def test_a_handler_that_is_set_during_the_run_stays() -> None:
-    def own(*args: Any) -> None: ...
+def own_handler(*args: Any) -> None: ...
 
+
+class Owner:
+    def handle(self, *args: Any) -> None: ...
+
+
+@pytest.mark.feature("T-07")
+@pytest.mark.parametrize("own", [own_handler, Owner().handle])
+def test_a_handler_that_is_set_during_the_run_stays(own: Any) -> None:
     class Setting(Toy):
         def on_train_start(self) -> None:
             signal.signal(signal.SIGTERM, own)
 
     try:
         fit(Setting())
-        assert signal.getsignal(signal.SIGTERM) is own
+        assert signal.getsignal(signal.SIGTERM) == own
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
