@@ -225,7 +225,7 @@ def restore_callbacks(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
         if own is not None:
             lost.discard(callback.state_key)
             callback.load_state_dict(own)
-    if lost:
+    if lost and trainer.state.fn == TrainerFn.FITTING:
         warn(
             "W404",
             f"The checkpoint has states of callbacks that this Trainer does not have: {sorted(map(str, lost))}. They "

@@ -23,6 +23,7 @@ def end_failed_run(
     *,
     saves: bool,
     seconds: float,
+    nested: bool,
     teardown: Iterable[Callable[[], Any]],
 ) -> None:
     """Note the place on the exception, save if Ctrl-C ended a fit, tell callbacks, close loggers, tear down.
@@ -34,6 +35,7 @@ def end_failed_run(
         error: What ended the run.
         saves: Whether the run has something that a checkpoint callback could save.
         seconds: How long the run took.
+        nested: Whether another run goes on around it, which closes loggers and strategy itself.
         teardown: What tears down, in order.
     """
     cursor, module, data = trainer.cursor, trainer.lightning_module, trainer.datamodule
@@ -59,12 +61,14 @@ def end_failed_run(
     if data is not None and overrides(data, spec.EXCEPTION, LightningDataModule):
         cleanup.attempt(data.on_exception, error)
     cleanup.attempt(trainer.strategy.on_exception, error)
-    cleanup.attempt(trainer.end_record, "error", seconds=seconds, error=error)
-    for logger in trainer.loggers:
-        cleanup.attempt(logger.finalize, "failed")
+    if not nested:
+        cleanup.attempt(trainer.end_record, "error", seconds=seconds, error=error)
+        for logger in trainer.loggers:
+            cleanup.attempt(logger.finalize, "failed")
     for call in teardown:
         cleanup.attempt(call)
-    cleanup.attempt(trainer.strategy.teardown)
+    if not nested:
+        cleanup.attempt(trainer.strategy.teardown)
 
 
 class _Cleanup:

@@ -94,7 +94,8 @@ class RunGuard:
         self.stack = ExitStack()
         self.hooks: HookTable | None = None
         self.outer: Session | None = None
-        self.outer_stage: Any = None
+        self.outer_state: Any = None
+        self.mark: Any = None
         self.result: Any = None
         self.set_up = False
         self.started = 0.0
@@ -102,7 +103,8 @@ class RunGuard:
 
     def __enter__(self) -> RunGuard:
         trainer, request = self.trainer, self.request
-        self.outer, self.outer_stage = trainer.session, trainer.cursor.stage
+        self.outer, self.mark = trainer.session, trainer.cursor.mark()
+        self.outer_state = (trainer.state.fn, trainer.state.status)
         check_request(trainer, request)
         if request.fn == TrainerFn.FITTING:
             trainer.control.should_stop = False
@@ -114,6 +116,11 @@ class RunGuard:
         push_module(request.module)
         self.started = time.time()
         return self
+
+    @property
+    def nested(self) -> bool:
+        """Whether the call came out of a hook of another run, which goes on afterwards."""
+        return self.outer is not None
 
     # --- set-up ------------------------------------------------------------------------------------------------
 
@@ -136,7 +143,8 @@ class RunGuard:
         self.call_setup()
         self.configure_model()
         checkpoint = self.load_checkpoint()
-        trainer.hub.reset()
+        if not self.nested:
+            trainer.hub.reset()
         session = self.make_session(loaders)
         trainer.open_session(session)
         self.set_up_module(session, fitting=fitting)
@@ -362,7 +370,8 @@ class RunGuard:
         self.stack.close()
         trainer.hub.keep()
         trainer.cursor.results = None
-        trainer.strategy.teardown()
+        if not self.nested:
+            trainer.strategy.teardown()
         assert self.hooks is not None
         if request.fn == TrainerFn.FITTING:
             self.hooks.fire(spec.FIT_END)
@@ -370,9 +379,10 @@ class RunGuard:
         for call in self.teardown_calls():
             call()
         trainer.cursor.hook = None
-        trainer.end_record("finished", seconds=time.time() - self.started)
-        for logger in trainer.loggers:
-            logger.finalize("success")
+        if not self.nested:
+            trainer.end_record("finished", seconds=time.time() - self.started)
+            for logger in trainer.loggers:
+                logger.finalize("success")
         trainer.state.status = TrainerStatus.FINISHED
         self.result = result
         if request.fn == TrainerFn.FITTING:
@@ -416,7 +426,10 @@ class RunGuard:
         finally:
             self.stack.close()
             pop_module()
-            trainer.close_session(self.outer, self.outer_stage)
+            trainer.close_session(self.outer)
+            trainer.cursor.back(self.mark)
+            if self.nested:
+                trainer.state.fn, trainer.state.status = self.outer_state
         if isinstance(error, KeyboardInterrupt) and not trainer.policy.raise_keyboard_interrupt:
             sys.exit(1)
 
@@ -428,5 +441,6 @@ class RunGuard:
             error,
             saves=self.request.fn == TrainerFn.FITTING and self.hooks is not None,
             seconds=time.time() - self.started,
+            nested=self.nested,
             teardown=self.teardown_calls() if trainer.policy.teardown_after_exception else [],
         )

@@ -327,6 +327,13 @@ class Trainer(TrainerViews):
         checkpoint = checkpointing.dump(self, weights_only=bool(weights_only))
         self.strategy.save_checkpoint(checkpoint, filepath, storage_options=storage_options)
         self.strategy.barrier("Trainer.save_checkpoint")
+        self._hub.note(
+            "checkpoint",
+            path=str(filepath),
+            epoch=self.current_epoch,
+            step=self.global_step,
+            weights_only=bool(weights_only),
+        )
 
     @contextmanager
     def init_module(self, empty_init: bool | None = None) -> Iterator[None]:
@@ -381,14 +388,12 @@ class Trainer(TrainerViews):
         """Make `session` the running one."""
         self._session = session
 
-    def close_session(self, outer: Session | None, stage: str | None) -> None:
+    def close_session(self, outer: Session | None) -> None:
         """Back to the session around this one, if any."""
         if self._session is not None:
             self._session.loaders.close()
             self._session.optimization.release()
         self._session = outer
-        cursor = self._cursor
-        cursor.stage, cursor.hook, cursor.results, cursor.batch = stage, None, None, None
         if outer is None:
             self._control.interrupt = None
 
@@ -417,8 +422,9 @@ class Trainer(TrainerViews):
 
         from fulmen.loggers.record import RunRecord
 
-        self._record = RunRecord(Path(str(self.log_dir)) / "run.jsonl", self.run_id)
-        self._hub.record = self._record.write
+        if self._record is None:
+            self._record = RunRecord(Path(str(self.log_dir)) / "run.jsonl", self.run_id)
+            self._hub.record = self._record.write
         self._record.write(
             "start", call=what, trainer=describe_trainer(self), resumed_from=self.ckpt_path, seed=current_seed()
         )

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import fulmen as L
 from fulmen.data.plan import LoaderPlan
 from fulmen.data.prefetch import DevicePrefetcher
+from fulmen.engine.hooks.running import Cursor
 from fulmen.engine.loops.control import RunControl
 from fulmen.engine.loops.loaders import Loaders
 
@@ -41,7 +42,7 @@ class Hooked(L.LightningModule):
 
 
 def loaders(module: Any, device: str) -> Loaders:
-    made = Loaders(module, None, {}, RunControl(), torch.device(device), None, lambda transfer: moved)
+    made = Loaders(module, None, {}, RunControl(), torch.device(device), None, lambda transfer: moved, cursor=Cursor())
     made.boundary = Boundary
     return made
 

@@ -38,6 +38,14 @@ class Cursor:
         self.batch_idx = -1
         self.dataloader_idx: int | None = None
 
+    def mark(self) -> tuple[Any, ...]:
+        """The place, to come `back` to after a nested run."""
+        return (self.stage, self.hook, self.results, self.batch, self.batch_idx, self.dataloader_idx)
+
+    def back(self, mark: tuple[Any, ...]) -> None:
+        """Return to a place that `mark` gave."""
+        self.stage, self.hook, self.results, self.batch, self.batch_idx, self.dataloader_idx = mark
+
 
 _MODULES: ContextVar[tuple[Any, ...]] = ContextVar("fulmen_running_modules", default=())
 

@@ -115,7 +115,11 @@ class EvaluationLoop:
                 hooks.call_module(names.model_train)
             else:
                 modes.restore(session.module)
-        return [to_numbers({**output, **overall}) for output in outputs]
+        found = [to_numbers({**output, **overall}) for output in outputs]
+        if session.cursor.stage != SANITY:
+            progress = session.progress
+            hub.note(names.stage, epoch=progress.epoch, step=progress.global_step, results=found)
+        return found
 
     def _start(self, plan: LoaderPlan, limit: int | float) -> Iterator[Any]:
         set_epoch(plan.loader, self.session.progress.epoch)

@@ -345,6 +345,7 @@ class FitLoop:
         if progress.is_last and session.optimization.automatic:
             step_schedulers(session, "epoch", plateau=True)
         hub.write(view.log, step=None, epoch=progress.epoch, default_step=progress.stepped_batches - 1)
+        hub.note("epoch", epoch=progress.epoch, step=progress.global_step, batches=progress.batches)
         results.reset()
         progress.epoch += 1
         progress.epoch_done = False
