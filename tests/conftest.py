@@ -8,6 +8,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,8 +37,11 @@ def pytest_configure(config: pytest.Config) -> None:
 def _own_folder_and_fresh_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give each test an empty folder, all once-only warnings still to come, and an environment of its own."""
     from fulmen.errors import forget_warnings
-    from fulmen.utilities.rank_zero import rank_zero_only
+    from fulmen.utilities.rank_zero import rank_zero_debug, rank_zero_only
 
+    rank_zero_debug("")  # the logger gets its level now, and keeps it whatever a test does
+    logger = logging.getLogger("fulmen")
+    level = logger.level
     monkeypatch.chdir(tmp_path)
     # A seed set by one test would be inherited by the next.
     for name in list(os.environ):
@@ -46,6 +50,7 @@ def _own_folder_and_fresh_warnings(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     before = dict(os.environ)
     forget_warnings()
     yield
+    logger.setLevel(level)
     forget_warnings()
     del rank_zero_only.rank  # a strategy set it; from now on the environment is asked again
     for name in os.environ.keys() - before.keys():

@@ -242,6 +242,18 @@ def test_forms_of_configure_callbacks(value: Any, count: int) -> None:
 
 
 @pytest.mark.feature("K-01", "M-01")
+def test_doubles_among_the_modules_callbacks_are_refused() -> None:
+    class Bringing(Toy):
+        def configure_callbacks(self) -> Any:
+            return [Stateful(1), Stateful(2)]
+
+    module = Bringing()
+    with pytest.raises(MisconfigurationException, match="same state key 'Stateful'"):
+        fit(module, loader(2))
+    assert module.seen == []
+
+
+@pytest.mark.feature("K-01", "M-01")
 def test_what_is_no_callback_is_named_with_the_module() -> None:
     class Bringing(Toy):
         def configure_callbacks(self) -> Any:

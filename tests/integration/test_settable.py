@@ -11,6 +11,7 @@ import torch
 from tests.integration.toys import Toy, fit, loader, quiet, stream, weights
 
 import fulmen as L
+from fulmen.engine.runtime.policy import Policy
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
 from fulmen.loggers import CSVLogger, Logger
 from fulmen.strategies import SingleDeviceStrategy
@@ -97,9 +98,10 @@ def test_minimum_epochs_and_steps_hold_it_back(arguments: dict[str, int], batche
 
 
 @pytest.mark.feature("T-18")
-def test_a_new_fit_forgets_the_stop() -> None:
+@pytest.mark.parametrize("policy", [Policy.right, Policy.lightning])
+def test_a_new_fit_forgets_the_stop(policy: Policy) -> None:
     module = Acting("on_train_batch_end", put("should_stop", True))
-    trainer = fit(module, max_epochs=3)
+    trainer = fit(module, max_epochs=3, policy=policy)
     trainer.fit(module, loader())
     assert trainer.current_epoch == 3
 
