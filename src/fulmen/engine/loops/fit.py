@@ -315,8 +315,8 @@ class FitLoop:
     def write_step(self) -> None:
         """A row of step values for the loggers."""
         session = self.session
-        view, progress = session.hub.keep(), session.progress
-        session.hub.write(view.log, step=None, epoch=progress.epoch, default_step=progress.stepped_batches)
+        row, progress = session.train_results.row(), session.progress
+        session.hub.write(row, step=None, epoch=progress.epoch, default_step=progress.stepped_batches)
 
     def validate(self, *, clear: bool) -> None:
         """Validate inside of training.

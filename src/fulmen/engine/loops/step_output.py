@@ -98,16 +98,6 @@ class HeldGraphs:
             )
 
 
-def batch_outputs(output: Any, loss: Tensor | None) -> dict[str, Any]:
-    """What `on_train_batch_end` gets: the detached loss and the step's other keys; `{}` for a skipped step."""
-    if loss is None:
-        return {}
-    outputs: dict[str, Any] = {"loss": loss.detach()}
-    if isinstance(output, Mapping):
-        outputs.update((key, value) for key, value in output.items() if key != "loss")
-    return outputs
-
-
 def check_manual(output: Any, module: Any) -> None:
     """Check what `training_step` returned in manual optimization.
 

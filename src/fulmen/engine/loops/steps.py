@@ -26,7 +26,7 @@ from fulmen.engine.hooks.spec import (
 from fulmen.engine.hooks.table import HookTable, overrides
 from fulmen.engine.loops.control import Progress, RunControl
 from fulmen.engine.loops.signatures import step_takes, takes_iterator
-from fulmen.engine.loops.step_output import HeldGraphs, batch_outputs, check_manual, loss_of, manual_outputs
+from fulmen.engine.loops.step_output import HeldGraphs, check_manual, loss_of, manual_outputs
 from fulmen.engine.precision.closure import FunctionClosure
 from fulmen.errors import MisconfigurationException, StepOutputError
 
@@ -270,7 +270,7 @@ class AutomaticStep(StepRoom):
 
     def reset(self) -> None:
         """Drop batch, loss and output of the last batch."""
-        if isinstance(self.output, Mapping):
+        if self.output is not None:
             self.held.watch(self.output)
         self.batch = self.output = self.loss = None
 
@@ -383,11 +383,11 @@ class AutomaticStep(StepRoom):
         else:
             output = self.step_function(self.batch)
         cursor.hook = outer
-        self.output = output
         if type(output) is Tensor and output.requires_grad and not output.dim():
             loss: Tensor | None = output
         else:
             loss = loss_of(output, self.module, needs_grad=self.own_backward is None)
+            self.output = output if isinstance(output, Mapping) else None
         if self.divisor > 1 and loss is not None:
             loss = loss / self.divisor
         self.loss = loss
@@ -446,8 +446,13 @@ class AutomaticStep(StepRoom):
 
     @property
     def outputs(self) -> dict[str, Any]:
-        """What `on_train_batch_end` gets."""
-        return batch_outputs(self.output, self.loss)
+        """The detached loss and the step's other keys; `{}` for a skipped step."""
+        if self.loss is None:
+            return {}
+        outputs = {"loss": self.loss.detach()}
+        if self.output is not None:
+            outputs.update((key, value) for key, value in self.output.items() if key != "loss")
+        return outputs
 
 
 class _SkipStep(Exception):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 64
+_EXACT = (torch.float32, torch.float64)  # types whose numbers a 0-dim tensor gives back as they are
 
 Reduce = Callable[[Tensor], Tensor]
 
@@ -255,6 +256,11 @@ class Entry:
         value = self._views[index].clone()
         return value if value.dtype in (torch.float32, torch.float64) else value.to(float_dtype())
 
+    @property
+    def step_number(self) -> Any:
+        """The last value for a logger: its number where that is at hand, else `step_value`."""
+        return self._number if self._dtype in _EXACT and self._number is not None else self.step_value
+
     def sums(self) -> tuple[Any, float]:
         """What ranks add up for this key: the sum (or extreme) and the weight."""
         return self._partial(), self._weight + sum(self._weights)
@@ -362,6 +368,11 @@ class MetricEntry:
         """What the last `forward` returned; `None` after a bare `update`."""
         cache = getattr(self.metric, "_forward_cache", None)
         return cache.detach() if isinstance(cache, Tensor) else None
+
+    @property
+    def step_number(self) -> Tensor | None:
+        """As `step_value`."""
+        return self.step_value
 
     def epoch_value(self, sums: tuple[Any, float] | None = None) -> Tensor:
         """The metric's value over the epoch, computed once."""

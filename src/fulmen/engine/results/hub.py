@@ -97,11 +97,11 @@ class MetricsHub:
         self._bar.update(to_numbers(tensors))
         return dict(self._bar)  # type: ignore[arg-type]  # all are numbers now
 
-    def write(self, metrics: Mapping[str, Tensor], *, step: int | None, epoch: int, default_step: int) -> None:
+    def write(self, metrics: Mapping[str, Any], *, step: int | None, epoch: int, default_step: int) -> None:
         """Send values to all loggers and the record.
 
         Args:
-            metrics: 0-dim tensors by key; a key `step` gives the x value.
+            metrics: 0-dim tensors or numbers by key; a key `step` gives the x value.
             step: x value; if `None`, the key `step`, else `default_step` (and the key `epoch` is added).
             epoch: Current epoch.
             default_step: Number of batches that stepped.
@@ -112,7 +112,7 @@ class MetricsHub:
         if not loggers and self.record is None:
             return
         if loggers:
-            self._logged.update(metrics)
+            self._logged.update((name, value) for name, value in metrics.items() if isinstance(value, Tensor))
         numbers = to_numbers(dict(metrics))
         if step is None:
             own = numbers.pop("step", None)

@@ -194,6 +194,17 @@ class Results:
                 view.bar[key] = value
         return view
 
+    def row(self) -> dict[str, Any]:
+        """Step values for the loggers: numbers where they are at hand, else 0-dim tensors."""
+        found: dict[str, Any] = {}
+        for entry in self._valid():
+            flags = entry.flags
+            if flags.on_step and flags.logger:
+                value = entry.step_number
+                if value is not None:
+                    found[flags.key(on_step=True)] = value
+        return found
+
     def reset(self) -> None:
         """Forget the values of all keys; flags stay frozen."""
         for entry in self.entries.values():
@@ -321,11 +332,14 @@ def _reduction(where: str, reduce_fx: Any) -> Any:
     raise LoggingError(f"{where}: reduce_fx={_short(reduce_fx)} must be one of {names} or a callable.{hint}")
 
 
-def to_numbers(metrics: dict[str, Tensor]) -> dict[str, float]:
-    """Turn 0-dim tensors into Python numbers with one transfer per device and kind."""
+def to_numbers(metrics: dict[str, Any]) -> dict[str, float]:
+    """Turn 0-dim tensors into Python numbers with one transfer per device and kind; numbers stay."""
     numbers: dict[str, float] = {}
     groups: dict[tuple[torch.device, bool], list[str]] = {}
     for name, value in metrics.items():
+        if not isinstance(value, Tensor):
+            numbers[name] = value
+            continue
         if value.numel() != 1:
             raise LoggingError(
                 f"The value logged as {name!r} has shape {tuple(value.shape)}, but must be one number. A metric that "
