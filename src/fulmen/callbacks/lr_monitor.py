@@ -65,6 +65,7 @@ class LearningRateMonitor(Callback):
         self.last_momentum_values: dict[str, float | None] = {}
         self.last_weight_decay_values: dict[str, float | None] = {}
         self._written: tuple[int, dict[str, float]] | None = None
+        self._found: tuple[Any, list[tuple[str | None, Optimizer, list[str]]]] | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Find the names and check that there is a logger."""
@@ -77,9 +78,16 @@ class LearningRateMonitor(Callback):
         self.lrs = {name: [] for name in names}
         self.last_momentum_values = {f"{name}-momentum": None for name in names}
         self.last_weight_decay_values = {f"{name}-weight_decay": None for name in names}
-        self._written = None
+        self._written = self._found = None
         if self.log_momentum:
             self._warn_without_momentum(trainer)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Let go of the optimizers."""
+        self._found = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_found": None}
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Log by step."""
@@ -99,8 +107,7 @@ class LearningRateMonitor(Callback):
 
     def _log(self, trainer: Trainer, step: int, interval: str | None) -> None:
         stats: dict[str, float] = {}
-        for own_interval, optimizer, names in self._optimizers(trainer):
-            self._rename(names)
+        for own_interval, optimizer, names in self._known(trainer):
             if interval is None or own_interval is None or own_interval == interval:
                 self._read(optimizer, names, stats)
         if not stats:
@@ -131,6 +138,19 @@ class LearningRateMonitor(Callback):
                 continue
             old = name.removesuffix("/pg1")
             self.lrs[name] = self.lrs.pop(old) if old != name and old in self.lrs else []
+
+    def _known(self, trainer: Trainer) -> list[tuple[str | None, Optimizer, list[str]]]:
+        """What `_optimizers` yields, looked up again when optimizers, schedulers or groups have changed."""
+        wrapped, configs = trainer.optimizers, trainer.lr_scheduler_configs
+        state = (
+            *((id(o), *(group.get("name") for group in o.param_groups)) for o in wrapped),
+            *((id(c.scheduler), c.interval, c.name) for c in configs),
+        )
+        if self._found is None or self._found[0] != state:
+            self._found = (state, list(self._optimizers(trainer)))
+            for _, _, names in self._found[1]:
+                self._rename(names)
+        return self._found[1]
 
     def _optimizers(self, trainer: Trainer) -> Iterator[tuple[str | None, Optimizer, list[str]]]:
         """Yield the scheduler's interval (`None` without one), the optimizer, and a name for each of its groups."""

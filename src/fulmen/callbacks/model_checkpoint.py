@@ -21,6 +21,7 @@ from fulmen.callbacks.monitors import (
     validation_batches,
     validation_follows,
 )
+from fulmen.engine.hooks.table import ignores_outputs
 from fulmen.engine.storage.filesystem import exists, is_local
 from fulmen.errors import ArgumentValueError, warn
 from fulmen.utilities.rank_zero import rank_zero_info
@@ -169,6 +170,7 @@ class ModelCheckpoint(CheckpointSaver):
         self._active = True
 
     @override
+    @ignores_outputs
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:

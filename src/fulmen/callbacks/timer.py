@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fulmen.callbacks.callback import Callback
+from fulmen.engine.hooks.table import ignores_outputs
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, suggest
 from fulmen.utilities.rank_zero import rank_zero_info
 
@@ -101,6 +102,7 @@ class Timer(Callback):
         if self._duration is not None:
             self._deadline = self._start["train"] + self._duration - self._offset
 
+    @ignores_outputs
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:

@@ -18,7 +18,7 @@ class LimitViews:
 
     state: TrainerState
     _control: RunControl
-    _session: Session | None
+    session: Session | None
     _loops: dict[str, Any]
 
     @property
@@ -64,7 +64,7 @@ class LimitViews:
     def _set_limit(self, stage: str, value: int | float | None) -> None:
         check_flag(f"limit_{stage}_batches", value)
         setattr(self._control.limits, stage, value)
-        session, loop = self._session, self._loops.get(TrainerFn.FITTING)
+        session, loop = self.session, self._loops.get(TrainerFn.FITTING)
         if session is None:
             return
         if stage in _STAGES:

@@ -68,30 +68,31 @@ class EpochLoopView:
 
     def __init__(self, trainer: Viewed) -> None:
         self._trainer = trainer
+        self._progress = trainer.progress
         self.val_loop = LoopView(trainer, VALIDATION.loader)
 
     @property
     def batch_idx(self) -> int:
         """Index of the running batch in its epoch."""
-        return self._trainer.progress.batches - 1
+        return self._progress.batches - 1
 
     @property
     def total_batch_idx(self) -> int:
         """Index of the running batch over all epochs."""
-        return self._trainer.progress.total_batches - 1
+        return self._progress.total_batches - 1
 
     @property
     def global_step(self) -> int:
         """Updates so far."""
-        return self._trainer.progress.global_step
+        return self._progress.global_step
 
     @property
     def _batches_that_stepped(self) -> int:
-        return self._trainer.progress.stepped_batches
+        return self._progress.stepped_batches
 
     @_batches_that_stepped.setter
     def _batches_that_stepped(self, value: int) -> None:
-        self._trainer.progress.stepped_batches = value
+        self._progress.stepped_batches = value
 
 
 class FitLoopView:
@@ -103,6 +104,7 @@ class FitLoopView:
 
     def __init__(self, trainer: Viewed) -> None:
         self._trainer = trainer
+        self._progress = trainer.progress
         self.epoch_loop = EpochLoopView(trainer)
 
     @property
@@ -148,17 +150,17 @@ class FitLoopView:
     @property
     def batch_idx(self) -> int:
         """Index of the running batch in its epoch."""
-        return self._trainer.progress.batches - 1
+        return self._progress.batches - 1
 
     @property
     def total_batch_idx(self) -> int:
         """Index of the running batch over all epochs."""
-        return self._trainer.progress.total_batches - 1
+        return self._progress.total_batches - 1
 
     @property
     def batches_that_stepped(self) -> int:
         """Batches that ended an accumulation window, the x axis of loggers."""
-        return self._trainer.progress.stepped_batches
+        return self._progress.stepped_batches
 
     @property
     def val_loop(self) -> LoopView:

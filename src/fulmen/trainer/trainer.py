@@ -152,7 +152,7 @@ class Trainer(TrainerViews):
         self._progress = Progress()
         self._cursor = Cursor()
         self.state = TrainerState(self._cursor)
-        self._session: Session | None = None
+        self.session: Session | None = None
         self._loops: dict[str, Any] = {}
         self._module: Any = None
         self._ckpt_path: Any = None
@@ -349,7 +349,7 @@ class Trainer(TrainerViews):
         """Print on local rank zero, without breaking a progress bar."""
         if self.local_rank == 0:
             bar = self.progress_bar_callback
-            if bar is not None and self._session is not None:
+            if bar is not None and self.session is not None:
                 bar.print(*args, **kwargs)
             else:
                 print(*args, **kwargs)
@@ -386,14 +386,14 @@ class Trainer(TrainerViews):
 
     def open_session(self, session: Session) -> None:
         """Make `session` the running one."""
-        self._session = session
+        self.session = session
 
     def close_session(self, outer: Session | None) -> None:
         """Back to the session around this one, if any."""
-        if self._session is not None:
-            self._session.loaders.close()
-            self._session.optimization.release()
-        self._session = outer
+        if self.session is not None:
+            self.session.loaders.close()
+            self.session.optimization.release()
+        self.session = outer
         if outer is None:
             self._control.interrupt = None
 
@@ -441,7 +441,7 @@ class Trainer(TrainerViews):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        state.update(_session=None, _loops={}, _record=None, _hub=self._hub.state_dict(), _cursor=None)
+        state.update(session=None, _loops={}, _record=None, _hub=self._hub.state_dict(), _cursor=None)
         state["state"] = (self.state.fn, self.state.status)
         return state
 

@@ -43,18 +43,13 @@ class TrainerViews(LimitViews):
     _progress: Progress
     _cursor: Cursor
     _hub: MetricsHub
-    _session: Session | None
+    session: Session | None
     _loops: dict[str, Any]
     _callbacks: CallbackList
     _module: Any
     _ckpt_path: Any
 
     # --- the run -----------------------------------------------------------------------------------------------
-
-    @property
-    def session(self) -> Session | None:
-        """The running session, `None` between runs."""
-        return self._session
 
     @property
     def policy(self) -> Policy:
@@ -317,8 +312,8 @@ class TrainerViews(LimitViews):
     @optimizers.setter
     def optimizers(self, optimizers: Iterable[Any] | None) -> None:
         self._control.optimizers = list(optimizers or [])
-        if self._session is not None:
-            self._session.optimization.take_optimizers()
+        if self.session is not None:
+            self.session.optimization.take_optimizers()
 
     @property
     def lr_scheduler_configs(self) -> list[Any]:
@@ -432,7 +427,7 @@ class TrainerViews(LimitViews):
 
     @strategy.setter
     def strategy(self, strategy: Any) -> None:
-        if self._session is not None:
+        if self.session is not None:
             raise MisconfigurationException("Trainer.strategy cannot be set during a run; set it before the call.")
         self._runtime.take_strategy(strategy)
 
@@ -505,7 +500,7 @@ class TrainerViews(LimitViews):
     # --- loaders -----------------------------------------------------------------------------------------------
 
     def _loaders(self) -> Any:
-        return self._session.loaders if self._session is not None else self._loops.get("loaders")
+        return self.session.loaders if self.session is not None else self._loops.get("loaders")
 
     def _loader_value(self, name: str) -> Any:
         loaders = self._loaders()

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from fulmen.callbacks.callback import Callback
+from fulmen.engine.hooks.table import ignores_outputs
 from fulmen.errors import warn
 
 if TYPE_CHECKING:
@@ -365,6 +366,7 @@ class TimedProgressBar(ProgressBar):
             self._begin("train", self.total_train_batches)
             self._first_batch, self._due = self._due, 0.0
 
+    @ignores_outputs
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from fulmen.callbacks.callback import Callback
 from fulmen.engine.hooks.running import Cursor
 from fulmen.engine.hooks.spec import SLOT_NAMES, SPECS, HookSpec
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class CallbackList(list[Any]):
@@ -69,10 +71,35 @@ def overrides(obj: Any, name: str, base: type) -> bool:
     return own is not getattr(base, name, None)
 
 
-class Slot:
-    """The overridden methods of one hook, called in order: callbacks, the module, callbacks that decide last."""
+def ignores_outputs(function: F) -> F:
+    """Mark a callback's `on_train_batch_end` that does not read `outputs`: if all are marked, none are made."""
+    function.__dict__["ignores_outputs"] = True
+    return function
 
-    __slots__ = ("after", "before", "callbacks", "cursor", "module", "patches", "spec", "table", "version")
+
+def _is_marked(function: Callable[..., Any]) -> bool:
+    return getattr(getattr(function, "func", function), "ignores_outputs", False) is True
+
+
+class Slot:
+    """The overridden methods of one hook, called in order: callbacks, the module, callbacks that decide last.
+
+    Attributes:
+        reads_outputs: Whether one of them may read its argument `outputs`.
+    """
+
+    __slots__ = (
+        "after",
+        "before",
+        "callbacks",
+        "cursor",
+        "module",
+        "patches",
+        "reads_outputs",
+        "spec",
+        "table",
+        "version",
+    )
 
     def __init__(
         self,
@@ -91,6 +118,8 @@ class Slot:
         self.before = before
         self.module = module
         self.after = after
+        functions = (*before, module, *after)
+        self.reads_outputs = any(f is not None and not _is_marked(f) for f in functions)
 
     def __call__(self, *args: Any) -> Any:
         """Call all of them with `args`; returns what the module's method returned."""

@@ -225,8 +225,8 @@ class FitLoop:
                 step.run(feed.offer(batch, batch_idx), batch_idx, progress.is_last)
             if control.schedulers:
                 self.end_schedules(stepped=step.ends_window)
-            if hooks.on_train_batch_end is not None:
-                hooks.on_train_batch_end(step.outputs, batch, batch_idx)
+            if (end := hooks.on_train_batch_end) is not None:
+                end(step.outputs if end.reads_outputs else {}, batch, batch_idx)
             step.reset()
             if self.close_batch():
                 break
@@ -245,7 +245,8 @@ class FitLoop:
         session = self.session
         step, control, progress = session.optimization, session.control, session.progress
         if progress.validated_at != progress.total_batches:
-            if step.ends_window and self.row_due():
+            every = control.log_every
+            if every and step.ends_window and (not (progress.stepped_batches + 1) % every or control.should_stop):
                 self.write_step()
             if self.validates and validation_due(control, progress, is_last=progress.is_last):
                 self.validate(clear=step.ends_window)
@@ -254,6 +255,8 @@ class FitLoop:
                 step_schedulers(session, "step", plateau=True)
             progress.stepped_batches += 1
         progress.closed_batches = progress.total_batches
+        if control.interrupt is None and not control.should_stop and control.max_steps == -1:
+            return False
         return self.leave()
 
     def fetch(self) -> tuple[Any, int, int]:
@@ -304,13 +307,6 @@ class FitLoop:
             step_schedulers(session, "step", plateau=False)
         if session.progress.is_last:
             step_schedulers(session, "epoch", plateau=False)
-
-    def row_due(self) -> bool:
-        """Whether the step values of this batch go to the loggers."""
-        control = self.session.control
-        if not control.log_every:
-            return False
-        return not (self.session.progress.stepped_batches + 1) % control.log_every or control.should_stop
 
     def write_step(self) -> None:
         """A row of step values for the loggers."""
