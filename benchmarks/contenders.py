@@ -88,8 +88,10 @@ def make_optimizer(net: nn.Module) -> torch.optim.Optimizer:
 @contextmanager
 def settled() -> Iterator[None]:
     """Garbage of others is out of the way, the collector itself stays on; no word on the screen."""
-    for name in ("fulmen", "lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("fulmen", "lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     gc.collect()
     gc.freeze()
     try:
@@ -98,6 +100,8 @@ def settled() -> Iterator[None]:
             yield
     finally:
         gc.unfreeze()
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 class Terminal(io.TextIOWrapper):

@@ -96,19 +96,21 @@ class Results:
             entry = self._new(hook, name, value, given)
         elif entry.flags.given != given:
             entry = self._other_flags(entry, hook, name, value, given)
+        weight: float = 1
+        if entry.weighted:
+            size = self.batch_size if batch_size is None else batch_size
+            if size is None and self.cursor.batch is not None:
+                size = self.batch_size = self.find_batch_size(self.cursor.batch)
+            weight = 1 if size is None else size
         if isinstance(value, Tensor):
             if value.dim():
                 value = self._single(name, value.detach(), hook)
+            if entry.by_number and value.is_cpu and value.is_floating_point():
+                # In host memory its number is the cheapest copy: 0.1 µs, against 0.9 µs for `detach` and `copy_`.
+                entry.put_number(value.item(), weight, value.dtype)
+                return
         elif not isinstance(value, (int, float)):
             value = self._plain(name, value, hook)
-        weight: float | None = batch_size
-        if weight is None:
-            weight = self.batch_size
-            if weight is None:
-                weight = 1
-                flags = entry.flags
-                if flags.on_epoch and flags.reduce == "mean" and self.cursor.batch is not None:
-                    weight = self.batch_size = self.find_batch_size(self.cursor.batch)
         entry.put(value, weight)
 
     def _single(self, name: str, value: Tensor, hook: HookSpec | None) -> Tensor:
