@@ -234,9 +234,7 @@ def test_refit_checked(policy: Policy, on: bool) -> None:
     trainer = fit(module, policy=policy)
     seen = len(module.seen)
     if on:
-        with pytest.raises(
-            MisconfigurationException, match=r"nothing left to train.*fit_loop.max_epochs"
-        ):
+        with pytest.raises(MisconfigurationException, match=r"nothing left to train.*fit_loop.max_epochs"):
             trainer.fit(module, loader())
     else:
         trainer.fit(module, loader())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import logging
+import re
 from types import SimpleNamespace
 from typing import Any
 
