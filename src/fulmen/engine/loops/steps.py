@@ -25,6 +25,7 @@ from fulmen.engine.hooks.spec import (
 )
 from fulmen.engine.hooks.table import HookTable, overrides
 from fulmen.engine.loops.control import Progress, RunControl
+from fulmen.engine.loops.own_optimizers import guard_own_optimizers
 from fulmen.engine.loops.signatures import step_takes, takes_iterator
 from fulmen.engine.loops.step_output import HeldGraphs, check_manual, loss_of, manual_outputs
 from fulmen.engine.precision.closure import FunctionClosure
@@ -63,6 +64,7 @@ class StepRoom:
             None if runtime.precision.plain else runtime.precision.context
         )
         self.lightning_optimizers: list[LightningOptimizer] = []
+        self._handles: list[Any] = []
         self.closure: Callable[[], Any] = self.run_closure
         self.finish: LightningOptimizer | None = None
         self.stepped = False
@@ -127,7 +129,10 @@ class StepRoom:
                 parameter.grad = gradients[name].to(parameter.device)
 
     def release(self) -> None:
-        """Let go of what was put on the optimizers."""
+        """Take the hooks off the optimizers."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
 
     # --- optimizer steps ---------------------------------------------------------------------------------------
 
@@ -260,6 +265,12 @@ class AutomaticStep(StepRoom):
         self.loss: Tensor | None = None
         self.output: Any = None
         self.held = HeldGraphs(f"{type(self.module).__name__}.{TRAINING_STEP.name}")
+
+    def take_optimizers(self) -> None:
+        """As in `StepRoom`; optimizers that the module keeps itself must not step a batch a second time."""
+        super().take_optimizers()
+        self.release()
+        self._handles = guard_own_optimizers(self.module, self.control.optimizers, self.cursor)
 
     def bind(self) -> None:
         """As in `StepRoom`; also whether zero_grad and clipping are the module's own."""
@@ -467,7 +478,6 @@ class ManualStep(StepRoom):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.output: Any = None
-        self._handles: list[Any] = []
 
     def take_optimizers(self) -> None:
         """Wrap the optimizers; steps of raw ones count too."""
@@ -477,12 +487,6 @@ class ManualStep(StepRoom):
             register = getattr(optimizer, "register_step_post_hook", None)
             if register is not None and self.policy.count_batches:
                 self._handles.append(register(self._raw_stepped))
-
-    def release(self) -> None:
-        """Take the hooks off the optimizers."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
 
     @property
     def pending(self) -> bool:
