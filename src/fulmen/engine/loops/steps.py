@@ -278,6 +278,15 @@ class AutomaticStep(StepRoom):
         module = self.module
         self.own_zero_grad = overrides(module, OPTIMIZER_ZERO_GRAD.name, LightningModule)
         self.own_clipping = overrides(module, CONFIGURE_GRADIENT_CLIPPING.name, LightningModule)
+        hooks = self.hooks
+        observers = (hooks.on_before_zero_grad, hooks.on_before_backward, hooks.on_after_backward)
+        self.observed = (
+            any(slot is not None for slot in (*observers, hooks.on_before_optimizer_step, self.own_backward))
+            or self.own_zero_grad
+            or self.own_clipping
+            or not self.plain_backward
+            or self.context is not None
+        )
 
     def reset(self) -> None:
         """Drop batch, loss and output of the last batch."""
@@ -402,12 +411,19 @@ class AutomaticStep(StepRoom):
         if self.divisor > 1 and loss is not None:
             loss = loss / self.divisor
         self.loss = loss
-        if self.first:
+        if self.first and self.observed:
             self.zero_grad()
+        elif self.first:
+            clear_gradients(self.lightning_optimizers[0].optimizer)
         if loss is not None:
             self.contributed += not again
-            self.backward(loss if self.context is None else self.precision.scale(loss))
-        if self.finish is not None:
+            if self.observed:
+                self.backward(loss if self.context is None else self.precision.scale(loss))
+            else:
+                loss.backward()
+        if self.finish is not None and (
+            self.observed or self.contributed != self.divisor or self.control.clip_value is not None
+        ):
             self.before_step(self.finish)
         return loss
 
