@@ -130,6 +130,7 @@ def test_a_tensor_with_graph_stays_what_it_is() -> None:
         ("tensor", {"loss"}), ("dict", {"loss", "extra", "graph"}), ("none", set()),
     ],
 )  # fmt: skip
+@pytest.mark.filterwarnings("ignore:.*returned no loss in the whole epoch")
 def test_outputs_of_training(form: str, keys: set[str], manual: bool) -> None:
     graphs: list[Tensor] = []
 

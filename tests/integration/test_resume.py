@@ -593,3 +593,71 @@ def test_in_manual_optimization(tmp_path: Path, step: int) -> None:
     path = stopped_by_plug(case, tmp_path / "parts", "on_train_batch_end", step)
     same(whole, resumed(case, tmp_path / "parts", path))
     assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
+@pytest.mark.feature("C-02")
+def test_float64_weights_come_back_as_they_were(tmp_path: Any) -> None:
+    class Double(L.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return self.layer(batch[0]).pow(2).mean()
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.seen = self.layer.weight.detach().clone()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def trainer() -> Any:
+        return L.Trainer(
+            max_epochs=1,
+            accelerator="cpu",
+            precision="64-true",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(8, 4)), batch_size=2)
+    first, model, again = trainer(), Double(), Double()
+    first.fit(model, loader, loader)
+    first.save_checkpoint("double.ckpt")
+    trainer().validate(again, loader, ckpt_path="double.ckpt", verbose=False)
+    assert again.seen.dtype == torch.float64
+    assert torch.equal(again.seen, model.layer.weight)
+
+
+@pytest.mark.feature("C-02")
+@pytest.mark.filterwarnings("ignore:.*validation")
+def test_the_state_of_another_optimizer_is_refused_by_name() -> None:
+    class Net(L.LightningModule):
+        def __init__(self, kind: Any) -> None:
+            super().__init__()
+            self.layer, self.kind = torch.nn.Linear(4, 1), kind
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return self.layer(batch[0]).pow(2).mean()
+
+        def configure_optimizers(self) -> Any:
+            return self.kind(self.parameters(), lr=0.1)
+
+    def trainer(epochs: int) -> Any:
+        return L.Trainer(
+            max_epochs=epochs,
+            accelerator="cpu",
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(4, 4)), batch_size=2)
+    first = trainer(1)
+    first.fit(Net(torch.optim.SGD), loader)
+    first.save_checkpoint("sgd.ckpt")
+    with pytest.raises(MisconfigurationException, match=r"sgd\.ckpt.*another optimizer than Adam.*'betas'"):
+        trainer(2).fit(Net(torch.optim.Adam), loader, ckpt_path="sgd.ckpt")

@@ -121,6 +121,7 @@ def test_a_window_without_any_loss_does_not_step(precision: str) -> None:
 
 
 @pytest.mark.feature("M-02")
+@pytest.mark.filterwarnings("ignore:.*returned no loss in the whole epoch")
 def test_a_step_that_never_gives_a_loss_changes_nothing() -> None:
     module = Toy(lambda *args: None)
     trainer = fit(module)
@@ -395,7 +396,28 @@ def test_a_step_may_fetch_several_batches_from_the_iterator() -> None:
 
 
 @pytest.mark.feature("M-02")
+@pytest.mark.filterwarnings("ignore:.*returned no loss in the whole epoch")
 def test_none_under_lightnings_policy_counts_a_step() -> None:
     module = Toy(lambda *args: None)
     trainer = fit(module, policy=Policy.lightning)
     assert trainer.global_step == 6
+
+
+@pytest.mark.feature("M-02")
+def test_a_forgotten_return_is_told_once() -> None:
+    class Forgets(L.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            self.layer(batch[0]).mean()
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    data = torch.utils.data.TensorDataset(torch.randn(4, 4))
+    trainer = L.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, barebones=False)
+    with pytest.warns(UserWarning, match=r"Forgets\.training_step returned no loss.*return loss.*W606") as caught:
+        trainer.fit(Forgets(), torch.utils.data.DataLoader(data, batch_size=2))
+    assert sum("W606" in str(w.message) for w in caught) == 1

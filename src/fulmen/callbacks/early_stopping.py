@@ -237,6 +237,9 @@ class EarlyStopping(PlainState, Callback):
         self.stopped_epoch = trainer.current_epoch
         self.stopping_reason_message = reason
         trainer.should_stop = True
+        control = getattr(trainer, "control", None)  # a stand-in may have none
+        if control is not None:
+            control.stop_reason = f"EarlyStopping: {reason}"
 
     def _withdraw(self, trainer: Trainer) -> None:
         self.votes_to_stop = False

@@ -253,9 +253,9 @@ def restore_training(trainer: Trainer, checkpoint: dict[str, Any]) -> dict[str, 
     if precision is not None:
         trainer.precision_plugin.load_state_dict(precision)
     _same_number(where, "optimizers", trainer.optimizers, checkpoint["optimizer_states"])
-    for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
-        trainer.strategy.load_optimizer_state(optimizer, state)
     _same_number(where, "schedulers", trainer.lr_scheduler_configs, checkpoint["lr_schedulers"])
+    for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
+        _load_optimizer(trainer, optimizer, state, where)
     for config, state in zip(trainer.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=True):
         config.scheduler.load_state_dict(state)
     _restore_progress(trainer, checkpoint)
@@ -281,6 +281,26 @@ def restore_training(trainer: Trainer, checkpoint: dict[str, Any]) -> dict[str, 
         f"{len(trainer.lr_scheduler_configs)} scheduler(s), callbacks, {kept}."
     )
     return {"rng": own.get("rng"), "metrics": own.get("metrics"), **(own.get("position") or {})}
+
+
+def _load_optimizer(trainer: Trainer, optimizer: Any, state: dict[str, Any], where: str) -> None:
+    kind = type(optimizer).__name__
+    remedy = (
+        "Give the optimizer that the checkpoint was written with, or load the weights alone with "
+        "`load_from_checkpoint` and start a new fit."
+    )
+    groups = state.get("param_groups", [])
+    stored = set(groups[0]) - {"params", "initial_lr", "name"} if groups else set()
+    missing = sorted(set(getattr(optimizer, "defaults", {})) - stored)
+    if stored and missing:
+        raise MisconfigurationException(
+            f"{where}: the state is of another optimizer than {kind}: it has no "
+            f"{', '.join(map(repr, missing))}. {remedy}"
+        )
+    try:
+        trainer.strategy.load_optimizer_state(optimizer, state)
+    except ValueError as error:
+        raise MisconfigurationException(f"{where}: the state does not fit {kind}: {error}. {remedy}") from error
 
 
 def _same_number(where: str, what: str, have: list[Any], stored: list[Any]) -> None:

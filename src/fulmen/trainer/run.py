@@ -108,6 +108,7 @@ class RunGuard:
         check_request(trainer, request)
         if request.fn == TrainerFn.FITTING:
             trainer.control.should_stop = False
+            trainer.control.stop_reason = None
         trainer.state.fn = request.fn
         trainer.state.status = TrainerStatus.RUNNING
         trainer.cursor.stage = "train" if request.fn == TrainerFn.FITTING else request.fn.value
@@ -221,6 +222,8 @@ class RunGuard:
         if path is None:
             return None
         checkpoint, trainer.ckpt_path = checkpointing.read(trainer, path, request.weights_only)
+        # Before the weights come, or a float64 file would be cut to the float32 that the module was made in.
+        trainer.precision_plugin.convert(request.module)
         checkpointing.restore_module(trainer, checkpoint)
         checkpointing.restore_callbacks(trainer, checkpoint)
         if request.fn == TrainerFn.FITTING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from types import FrameType
@@ -24,6 +25,7 @@ class SignalGuard:
         self.control = control
         self.gentle = gentle_interrupt
         self.former: dict[int, Any] = {}
+        self.pid = os.getpid()
 
     def __enter__(self) -> SignalGuard:
         if threading.current_thread() is not threading.main_thread():
@@ -41,14 +43,20 @@ class SignalGuard:
         self.former = {}
 
     def interrupt(self, number: int, frame: FrameType | None) -> None:
-        """First Ctrl-C: at the next batch boundary; second: now."""
+        """First Ctrl-C: at the next batch boundary; second: now. A forked loader worker leaves it to its parent."""
+        if os.getpid() != self.pid:
+            return
         if self.control.interrupt is not None:
             raise KeyboardInterrupt
         self.control.interrupt = KeyboardInterrupt()
         rank_zero_info("Ctrl-C: finishing this batch; press it again to stop at once.")
 
     def terminate(self, number: int, frame: FrameType | None) -> None:
-        """SIGTERM: leave at the next batch boundary."""
+        """SIGTERM: leave at the next batch boundary; a forked loader worker ends at once, as without a handler."""
+        if os.getpid() != self.pid:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
         self.control.interrupt = SIGTERMException(128 + number)
         self.control.sigterm = True
 

@@ -115,6 +115,7 @@ def test_it_comes_at_the_start_and_once() -> None:
 
 @pytest.mark.feature("M-01", "M-03")
 @pytest.mark.parametrize("name", INNOCENT)
+@pytest.mark.filterwarnings("ignore:.*returned no loss in the whole epoch")
 def test_a_helper_of_another_name_is_no_warning(name: str) -> None:
     fit(module_with(name), loader(2))
 

@@ -341,6 +341,13 @@ class FitLoop:
         if progress.is_last and session.optimization.automatic:
             step_schedulers(session, "epoch", plateau=True)
         hub.write(view.log, step=None, epoch=progress.epoch, default_step=progress.stepped_batches - 1)
+        if session.optimization.gave_loss is False:
+            warn(
+                "W606",
+                f"{type(session.module).__name__}.{TRAINING_STEP.name} returned no loss in the whole epoch: no weight "
+                "was trained. Is a `return loss` missing?",
+            )
+        session.optimization.gave_loss = None
         hub.note("epoch", epoch=progress.epoch, step=progress.global_step, batches=progress.batches)
         results.reset()
         progress.epoch += 1

@@ -73,6 +73,7 @@ class StepRoom:
         self.hooks: HookTable
 
     automatic = True
+    gave_loss: bool | None = True
 
     def connect(self, hooks: HookTable) -> None:
         """Take the hook table; what is called per batch is looked up at each build of it."""
@@ -261,6 +262,7 @@ class AutomaticStep(StepRoom):
         self.first = True
         self.divisor = 1
         self.contributed = 0
+        self.gave_loss: bool | None = None  # in this epoch; `None` before its first batch
         self.called = False
         self.loss: Tensor | None = None
         self.output: Any = None
@@ -406,7 +408,9 @@ class AutomaticStep(StepRoom):
         if type(output) is Tensor and output.requires_grad and not output.dim():
             loss: Tensor | None = output
         else:
+            cursor.hook = TRAINING_STEP  # whose fault it is
             loss = loss_of(output, self.module, needs_grad=self.own_backward is None)
+            cursor.hook = outer
             self.output = output if isinstance(output, Mapping) else None
         if self.divisor > 1 and loss is not None:
             loss = loss / self.divisor
@@ -417,10 +421,13 @@ class AutomaticStep(StepRoom):
             clear_gradients(self.lightning_optimizers[0].optimizer)
         if loss is not None:
             self.contributed += not again
+            self.gave_loss = True
             if self.observed:
                 self.backward(loss if self.context is None else self.precision.scale(loss))
             else:
                 loss.backward()
+        elif self.gave_loss is None:
+            self.gave_loss = False
         if self.finish is not None and (
             self.observed or self.contributed != self.divisor or self.control.clip_value is not None
         ):
