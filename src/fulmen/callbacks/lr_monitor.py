@@ -65,6 +65,7 @@ class LearningRateMonitor(Callback):
         self.last_momentum_values: dict[str, float | None] = {}
         self.last_weight_decay_values: dict[str, float | None] = {}
         self._written: tuple[int, dict[str, float]] | None = None
+        self._counters: tuple[Any, Any] | None = None
         self._found: tuple[Any, list[tuple[str | None, Optimizer, list[str]]]] | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -79,24 +80,30 @@ class LearningRateMonitor(Callback):
         self.last_momentum_values = {f"{name}-momentum": None for name in names}
         self.last_weight_decay_values = {f"{name}-weight_decay": None for name in names}
         self._written = self._found = None
+        control, progress = getattr(trainer, "control", None), getattr(trainer, "progress", None)
+        self._counters = (control, progress) if control is not None and progress is not None else None
         if self.log_momentum:
             self._warn_without_momentum(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Let go of the optimizers."""
-        self._found = None
+        """Let go of the optimizers and counters."""
+        self._found = self._counters = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_found": None}
+        return {**vars(self), "_found": None, "_counters": None}
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Log by step."""
         if self.logging_interval == "epoch":
             return
-        every = trainer.log_every_n_steps
-        step = trainer.fit_loop.batches_that_stepped
+        if self._counters is not None:  # read past the Trainer's views: this is done for every batch
+            control, progress = self._counters
+            every, step, stops = control.log_every, progress.stepped_batches, control.should_stop
+        else:
+            every, step = trainer.log_every_n_steps, trainer.fit_loop.batches_that_stepped
+            stops = trainer.should_stop
         # The step that now begins has the number step + 1. The last one before a stop is logged too.
-        if every and ((step + 1) % every == 0 or trainer.should_stop):
+        if every and ((step + 1) % every == 0 or stops):
             self._log(trainer, step, None if self.logging_interval else "step")
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
