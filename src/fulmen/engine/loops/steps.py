@@ -281,14 +281,10 @@ class AutomaticStep(StepRoom):
         self.own_zero_grad = overrides(module, OPTIMIZER_ZERO_GRAD.name, LightningModule)
         self.own_clipping = overrides(module, CONFIGURE_GRADIENT_CLIPPING.name, LightningModule)
         hooks = self.hooks
-        observers = (hooks.on_before_zero_grad, hooks.on_before_backward, hooks.on_after_backward)
-        self.observed = (
-            any(slot is not None for slot in (*observers, hooks.on_before_optimizer_step, self.own_backward))
-            or self.own_zero_grad
-            or self.own_clipping
-            or not self.plain_backward
-            or self.context is not None
-        )
+        seen: list[Any] = [hooks.on_before_zero_grad, hooks.on_before_backward, hooks.on_after_backward]
+        seen += [hooks.on_before_optimizer_step, self.own_backward, self.context]
+        own = self.own_zero_grad or self.own_clipping or not self.plain_backward
+        self.observed = own or any(item is not None for item in seen)
 
     def reset(self) -> None:
         """Drop batch, loss and output of the last batch."""
