@@ -14,10 +14,10 @@ from types import FrameType
 from typing import Any
 
 import torch
-from benchmarks.contenders import bare_trainer, make_loader, make_net, make_optimizer, settled
 from torch.nn import functional as F
 
 import fulmen as L
+from benchmarks.contenders import bare_trainer, make_loader, make_net, make_optimizer, settled
 
 PACKAGE = str(Path(L.__file__).resolve().parent)
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.contenders import bare_trainer, settled
 from torch.utils.data import IterableDataset
 
 import fulmen as L
+from benchmarks.contenders import bare_trainer, settled
 
 MARKS = 10
 

@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+
 from benchmarks import counts
 from benchmarks.contenders import Contender, Timing, by_hand, own, peers, settled, validation_by_hand
 

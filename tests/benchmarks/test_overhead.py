@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from benchmarks.contenders import Batches, Timing, by_hand, make_loader, own, validation_by_hand
 
 from benchmarks import counts, memory, overhead
+from benchmarks.contenders import Batches, Timing, by_hand, make_loader, own, validation_by_hand
 
 CONTENDERS = {"by hand": by_hand, "validation by hand": validation_by_hand, **own()}
 

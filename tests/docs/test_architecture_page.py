@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from tests.architecture.test_path_of_a_batch import Plain, fit, own_frames
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tests.golden.write_losses import LEFT_OUT, PATH, losses_of, machine
 from tests.parity.scenarios import SCENARIOS
 

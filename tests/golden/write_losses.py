@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from tests.parity.frameworks import RIGHT, Framework
 from tests.parity.scenarios import SCENARIOS, train
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Toy, fit, loader, number_format, sgd_by_hand, stream, weights
 from torch.optim import LBFGS
 
 from fulmen.engine.runtime.policy import Policy
+from tests.integration.toys import Toy, fit, loader, number_format, sgd_by_hand, stream, weights
 
 
 def large(count: int, size: int) -> torch.Tensor:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Toy, fit, loader, quiet
 
 import fulmen as L
 from fulmen.callbacks import EarlyStopping, LambdaCallback, LearningRateMonitor, ModelCheckpoint
 from fulmen.errors import ArgumentTypeError, LoggingError, MisconfigurationException
+from tests.integration.toys import Toy, fit, loader, quiet
 
 HOOKS = [
     "setup",

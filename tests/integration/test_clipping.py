@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Toy, fit, loader, number_format, weights
 
 import fulmen as L
 from fulmen.errors import MisconfigurationException
 from fulmen.utilities.grads import grad_norm
+from tests.integration.toys import Toy, fit, loader, number_format, weights
 
 
 class Large(Toy):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.unit.compat.processes import python
 
 SCRIPT = Path(__file__).parent / "scripts" / "lightning_script.py"

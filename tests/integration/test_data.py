@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Toy, fit, loader, quiet
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 import fulmen as L
 from fulmen.callbacks import ModelCheckpoint
 from fulmen.errors import ArgumentTypeError, DataError, MisconfigurationException
+from tests.integration.toys import Toy, fit, loader, quiet
 
 
 class Data(L.LightningDataModule):

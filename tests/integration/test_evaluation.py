@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Toy, fit, loader, quiet, stream
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import fulmen as L
 from fulmen.errors import MisconfigurationException
+from tests.integration.toys import Toy, fit, loader, quiet, stream
 
 
 class Several(Toy):

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.test_module import Data
-from tests.integration.toys import Manual, Toy, fit, loader, quiet
 
 import fulmen as L
 from fulmen.engine.runtime.policy import Policy
 from fulmen.loggers import CSVLogger
 from fulmen.trainer.notes import describe
+from tests.integration.test_module import Data
+from tests.integration.toys import Manual, Toy, fit, loader, quiet
 
 
 class MineError(Exception):

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Toy, fit, loader, quiet, weights
 
 import fulmen as L
 from fulmen.callbacks import ModelCheckpoint
 from fulmen.engine.runtime.policy import Policy
 from fulmen.errors import SIGTERMException
+from tests.integration.toys import Toy, fit, loader, quiet, weights
 
 
 @pytest.fixture(autouse=True)

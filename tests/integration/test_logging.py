@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.integration.toys import Toy, fit, loader, quiet, rows
 from torch import Tensor
 from torch.utils.data import DataLoader
 
@@ -28,6 +27,7 @@ from fulmen.errors import FulmenWarning, LoggingError
 from fulmen.loggers import CSVLogger, Logger, TensorBoardLogger
 from fulmen.strategies import SingleDeviceStrategy
 from fulmen.utilities.seed import collect_rng_states
+from tests.integration.toys import Toy, fit, loader, quiet, rows
 
 
 class Memory(Logger):

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Manual, Toy, fit, loader, number_format, sgd_by_hand, weights
 from torch import nn
 from torch.optim import SGD
 
 from fulmen.engine.runtime.policy import Policy
 from fulmen.errors import MisconfigurationException
+from tests.integration.toys import Manual, Toy, fit, loader, number_format, sgd_by_hand, weights
 
 
 def plain_step(module: Any, batch: Any, batch_idx: int) -> Any:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 import torch.multiprocessing as mp
-from tests.integration.toys import QUIET, Manual, Toy, fit, loader, quiet, weights
 from torch import nn
 
 import fulmen as L
 from fulmen.errors import MisconfigurationException
 from fulmen.loggers import CSVLogger
+from tests.integration.toys import QUIET, Manual, Toy, fit, loader, quiet, weights
 
 
 class Data(L.LightningDataModule):

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Manual, Toy, fit, loader, quiet, stream, weights
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR, ReduceLROnPlateau, StepLR
 
 from fulmen.core.optim_config import LRSchedulerConfig, parse_optimizers
 from fulmen.engine.runtime.policy import Policy
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
+from tests.integration.toys import Manual, Toy, fit, loader, quiet, stream, weights
 
 
 def sgd(module: Any) -> SGD:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Manual, Toy, fit, loader, quiet, rows, sgd_by_hand, weights
 from torch import nn
 from torch.optim import SGD
 from torch.utils.data import DataLoader, IterableDataset
@@ -22,6 +21,7 @@ from fulmen.engine.precision import MixedPrecision
 from fulmen.engine.runtime.policy import Policy, default_policy, set_default_policy
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
 from fulmen.loggers import CSVLogger
+from tests.integration.toys import Manual, Toy, fit, loader, quiet, rows, sgd_by_hand, weights
 
 FIELDS = [f.name for f in dataclasses.fields(Policy)]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Toy, fit, loader, number_format, quiet, weights
 
 from fulmen.callbacks import ModelCheckpoint
 from fulmen.engine.precision import MixedPrecision
 from fulmen.engine.runtime.policy import Policy
+from tests.integration.toys import Toy, fit, loader, number_format, quiet, weights
 
 HALF, BF, SINGLE, DOUBLE = torch.float16, torch.bfloat16, torch.float32, torch.float64
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Toy, fit, loader, quiet
 
 import fulmen as L
 from fulmen.callbacks import ModelCheckpoint
 from fulmen.errors import FulmenWarning
 from fulmen.loggers import CSVLogger
+from tests.integration.toys import Toy, fit, loader, quiet
 
 
 @pytest.mark.feature("T-16", "T-10")

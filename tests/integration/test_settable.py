@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Toy, fit, loader, quiet, stream, weights
 
 import fulmen as L
 from fulmen.engine.runtime.policy import Policy
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
 from fulmen.loggers import CSVLogger, Logger
 from fulmen.strategies import SingleDeviceStrategy
+from tests.integration.toys import Toy, fit, loader, quiet, stream, weights
 
 
 class Acting(Toy):

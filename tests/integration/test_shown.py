@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.test_logging import Memory
-from tests.integration.toys import Toy, fit, loader, quiet
 from torch.optim.lr_scheduler import StepLR
 
 from fulmen.callbacks import LearningRateMonitor, ModelSummary
 from fulmen.callbacks.progress.plain_progress import PlainProgress
 from fulmen.errors import MisconfigurationException
+from tests.integration.test_logging import Memory
+from tests.integration.toys import Toy, fit, loader, quiet
 
 
 class Shown(Toy):

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.test_module import Data
-from tests.integration.toys import Toy, fit, loader, quiet, stream
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -17,6 +15,8 @@ import fulmen as L
 from fulmen.callbacks import EarlyStopping, ModelCheckpoint
 from fulmen.errors import ArgumentTypeError, DataError, MisconfigurationException
 from fulmen.loggers import CSVLogger
+from tests.integration.test_module import Data
+from tests.integration.toys import Toy, fit, loader, quiet, stream
 
 NAMES = """
 state training validating testing predicting sanity_checking evaluating global_step current_epoch num_training_batches

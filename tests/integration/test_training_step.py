@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Manual, Toy, fit, loader, number_format, quiet, sgd_by_hand, stream, weights
 from torch import Tensor
 
 import fulmen as L
 from fulmen.engine.runtime.policy import Policy
 from fulmen.errors import MisconfigurationException, StepOutputError
+from tests.integration.toys import Manual, Toy, fit, loader, number_format, quiet, sgd_by_hand, stream, weights
 
 
 def scalar(module: Toy, batch: Any, batch_idx: int) -> Any:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.parity.frameworks import Framework, quiet
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from tests.parity.frameworks import Framework, quiet
 
 SEED = 7
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
+
 from tests.parity.frameworks import LIGHTNING, RIGHT, STRICT, Framework, quiet
 from tests.parity.scenarios import rows
-from torch.utils.data import DataLoader
 
 SCORES = (0.9, 0.4, 0.7, 0.2, 0.8, 0.3)
 

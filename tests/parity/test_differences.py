@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
 from tests.parity.frameworks import LIGHTNING, RIGHT, STRICT, Framework, quiet
 from tests.parity.scenarios import (
     SCENARIOS,
@@ -23,8 +26,6 @@ from tests.parity.scenarios import (
     train,
 )
 from tests.parity.test_numbers import assert_same_tensors, assert_same_values
-from torch import Tensor
-from torch.utils.data import DataLoader
 
 PARTIAL = "accumulation, partial window"
 

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+
 from tests.parity.frameworks import LIGHTNING, PEER_VERSION, RIGHT, STRICT, Framework, peer, quiet
 from tests.parity.recorder import record_all
 from tests.parity.write_traces import HERE, diff_of

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 import torch
-from tests.parity.frameworks import LIGHTNING, STRICT, Framework, quiet
-from tests.parity.scenarios import rows
 from torch import Tensor
 from torch.utils.data import DataLoader
+
+from tests.parity.frameworks import LIGHTNING, STRICT, Framework, quiet
+from tests.parity.scenarios import rows
 
 BATCH = {"on_step": (False, True), "on_epoch": (False, True)}
 EPOCH = {"on_step": (False,), "on_epoch": (True,)}

@@ -12,11 +12,11 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.unit.callbacks.checkpoint_fakes import FakeTrainer, files, step_of
 
 from fulmen.callbacks.early_stopping import EarlyStopping
 from fulmen.callbacks.model_checkpoint import ModelCheckpoint
 from fulmen.engine.runtime.policy import Policy
+from tests.unit.callbacks.checkpoint_fakes import FakeTrainer, files, step_of
 
 pytestmark = [
     pytest.mark.slow,  # importing Lightning takes five seconds

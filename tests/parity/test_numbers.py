@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+
 from tests.parity.frameworks import LIGHTNING, RIGHT, STRICT, Framework
 from tests.parity.scenarios import SCENARIOS, Kept, train
-from torch import Tensor
 
 Trained = Callable[[str, str], Kept]
 

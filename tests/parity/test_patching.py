@@ -14,9 +14,10 @@ from unittest import mock
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
+
 from tests.parity.frameworks import LIGHTNING, RIGHT, STRICT, Framework, quiet
 from tests.parity.scenarios import rows
-from torch.utils.data import DataLoader
 
 Calls = list[str]
 

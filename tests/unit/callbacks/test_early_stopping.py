@@ -10,11 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.callbacks.checkpoint_fakes import FakeTrainer
 
 from fulmen.callbacks.early_stopping import EarlyStopping, EarlyStoppingReason
 from fulmen.engine.runtime.policy import Policy
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
+from tests.unit.callbacks.checkpoint_fakes import FakeTrainer
 
 pytestmark = pytest.mark.feature("K-02")
 

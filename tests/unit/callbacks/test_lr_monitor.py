@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.callbacks.fakes import FakeLogger, make_trainer
 from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import StepLR
 
 from fulmen.callbacks import LearningRateMonitor
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
+from tests.unit.callbacks.fakes import FakeLogger, make_trainer
 
 pytestmark = pytest.mark.feature("K-03")
 

@@ -13,7 +13,6 @@ import torch
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.callbacks.checkpoint_fakes import FakeTrainer, files, step_of
 
 from fulmen.callbacks import checkpoint_files, model_checkpoint
 from fulmen.callbacks.checkpoint import Checkpoint
@@ -26,6 +25,7 @@ from fulmen.errors import (
     FulmenWarning,
     MisconfigurationException,
 )
+from tests.unit.callbacks.checkpoint_fakes import FakeTrainer, files, step_of
 
 pytestmark = pytest.mark.feature("C-01")
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.callbacks.fakes import make_trainer
 from torch import nn
 
 from fulmen.callbacks import ModelSummary, RichModelSummary, model_summary
 from fulmen.callbacks.model_summary import default_model_summary
 from fulmen.errors import ArgumentTypeError, ArgumentValueError
+from tests.unit.callbacks.fakes import make_trainer
 
 pytestmark = pytest.mark.feature("K-05")
 

@@ -13,7 +13,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.callbacks.fakes import Clock, FakeLogger, evaluate, fit, make_trainer
 
 from fulmen.callbacks import NotebookProgress, PlainProgress, ProgressBar, RichProgressBar, TQDMProgressBar
 from fulmen.callbacks.progress import (
@@ -25,6 +24,7 @@ from fulmen.callbacks.progress import (
 )
 from fulmen.callbacks.progress.progress_bar import run_length, run_position
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, FulmenWarning
+from tests.unit.callbacks.fakes import Clock, FakeLogger, evaluate, fit, make_trainer
 
 pytestmark = pytest.mark.feature("K-04")
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.callbacks.fakes import Clock, make_trainer
 
 import fulmen.callbacks
 from fulmen.callbacks import Callback, GradientAccumulationScheduler, LambdaCallback, Timer, timer
 from fulmen.callbacks.results_table import print_results_table
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, FulmenWarning, MisconfigurationException
+from tests.unit.callbacks.fakes import Clock, make_trainer
 
 
 # -------------------------------------------------------------------------------------------------------------- lambda

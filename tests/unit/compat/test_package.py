@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from packaging.version import Version
+
 from tests.unit.compat.processes import ROOT
 
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.data.streams import Augmented, EagerBatches, checkpoint, planned, seed, through_file
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler
 
 from fulmen.data.plan import LoaderPlan
 from fulmen.data.rng import find_generators, generator_states, main_state, set_generator_states, set_main_state
 from fulmen.data.runs import LookaheadRun, TrackedRun
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, DataError, FulmenWarning
+from tests.unit.data.streams import Augmented, EagerBatches, checkpoint, planned, seed, through_file
 
 
 class Numbers(IterableDataset):

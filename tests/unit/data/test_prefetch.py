@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.data.streams import Augmented
 from torch.utils.data import DataLoader
 
 from fulmen.data.plan import LoaderPlan
 from fulmen.data.prefetch import CudaBoundary, DevicePrefetcher
 from fulmen.data.transfer import BatchTransfer
 from fulmen.errors import ArgumentValueError
+from tests.unit.data.streams import Augmented
 
 
 class FakeDevice:

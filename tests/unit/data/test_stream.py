@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.unit.data.streams import Augmented, EagerBatches, OwnRandom, SharedRandom, by_hand, planned
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 from fulmen.data.plan import LoaderPlan
+from tests.unit.data.streams import Augmented, EagerBatches, OwnRandom, SharedRandom, by_hand, planned
 
 SIZE = 14
 WEIGHTS = [float(i + 1) for i in range(SIZE)]

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.results.toys import Store
 
 from fulmen.engine.hooks.spec import SPECS
 from fulmen.errors import FulmenWarning, LoggingError, MisconfigurationException
+from tests.unit.results.toys import Store
 
 TRAIN = {
     "on_train_batch_start", "on_train_batch_end", "training_step", "on_before_zero_grad", "on_before_backward",

@@ -11,9 +11,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.results.toys import Store
 
 from fulmen.engine.results import entry as entries
+from tests.unit.results.toys import Store
 
 VALUE = st.one_of(
     st.floats(-1e6, 1e6, width=32),

@@ -7,12 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.integration.toys import QUIET, quiet
 
 import fulmen as L
 from fulmen.callbacks import ModelCheckpoint
 from fulmen.callbacks.progress.plain_progress import PlainProgress
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
+from tests.integration.toys import QUIET, quiet
 
 TYPE, VALUE, BOTH = ArgumentTypeError, ArgumentValueError, MisconfigurationException
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from tests.integration.toys import Toy, fit, loader, quiet
 
 import fulmen as L
+from tests.integration.toys import Toy, fit, loader, quiet
 
 MISSPELT = [
     ("trainng_step", "training_step"),
