@@ -26,9 +26,10 @@ from fulmen.engine.hooks.table import HookTable, overrides
 from fulmen.engine.loops.evaluate import EvaluationLoop
 from fulmen.engine.loops.fit import FitLoop
 from fulmen.engine.loops.loaders import Loaders
+from fulmen.engine.loops.manual import ManualStep
 from fulmen.engine.loops.predict import PredictLoop
 from fulmen.engine.loops.session import Session
-from fulmen.engine.loops.steps import AutomaticStep, ManualStep
+from fulmen.engine.loops.steps import AutomaticStep
 from fulmen.engine.results.store import Results
 from fulmen.errors import CheckpointError, MisconfigurationException, warn
 from fulmen.trainer import checkpointing

@@ -13,7 +13,7 @@ from fulmen.engine.results.store import Results
 
 if TYPE_CHECKING:
     from fulmen.engine.loops.loaders import Loaders
-    from fulmen.engine.loops.steps import StepRoom
+    from fulmen.engine.loops.step_room import StepRoom
     from fulmen.engine.runtime.policy import Policy
     from fulmen.engine.runtime.runtime import Runtime
 
