@@ -113,6 +113,9 @@ HOMES: dict[str, dict[str, str]] = {
         "DoublePrecision": "lightning.pytorch.plugins.precision.double",
         "HalfPrecision": "lightning.pytorch.plugins.precision.half",
     },
+    "fulmen.engine.storage.async_io": {
+        "AsyncCheckpointIO": "lightning.pytorch.plugins.io.async_plugin",
+    },
     "fulmen.engine.storage.checkpoint_io": {
         "CheckpointIO": "lightning.fabric.plugins.io.checkpoint_io",
         "TorchCheckpointIO": "lightning.fabric.plugins.io.torch_io",

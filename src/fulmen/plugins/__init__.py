@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from fulmen.plugins.environments import ClusterEnvironment, LightningEnvironment
-from fulmen.plugins.io import CheckpointIO, TorchCheckpointIO
+from fulmen.plugins.io import AsyncCheckpointIO, CheckpointIO, TorchCheckpointIO
 from fulmen.plugins.precision import DoublePrecision, HalfPrecision, MixedPrecision, Precision
 
 __all__ = [
+    "AsyncCheckpointIO",
     "CheckpointIO",
     "ClusterEnvironment",
     "DoublePrecision",

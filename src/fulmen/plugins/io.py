@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from fulmen.engine.storage import CheckpointIO, TorchCheckpointIO
+from fulmen.engine.storage.async_io import AsyncCheckpointIO
 
-__all__ = ["CheckpointIO", "TorchCheckpointIO"]
+__all__ = ["AsyncCheckpointIO", "CheckpointIO", "TorchCheckpointIO"]

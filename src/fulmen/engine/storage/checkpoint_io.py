@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fulmen.engine.storage import filesystem, format, manifest
@@ -47,6 +48,31 @@ class CheckpointIO(ABC):
         """Finish what is pending; called at the end of a run."""
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A checkpoint in the form of its file.
+
+    Attributes:
+        content: What `torch.save` gets.
+        path: Where it goes.
+        info: What the folder's manifest will say of it.
+        options: For fsspec.
+    """
+
+    content: dict[str, Any]
+    path: PathOrStr
+    info: dict[str, Any]
+    options: dict[str, Any] | None
+
+    def write(self, content: dict[str, Any]) -> None:
+        """Write `content`, or a copy of it, to the file.
+
+        Raises:
+            CheckpointError: The file could not be written.
+        """
+        write_atomic(content, self.path, info=self.info, storage_options=self.options)
+
+
 class TorchCheckpointIO(CheckpointIO):
     """Checkpoints as single torch files: written atomically, verified when read, readable without running code."""
 
@@ -62,9 +88,17 @@ class TorchCheckpointIO(CheckpointIO):
             ArgumentTypeError: `storage_options` was given for a plain path, or is no mapping.
             CheckpointError: The file could not be written.
         """
+        prepared = self.prepare(checkpoint, path, storage_options)
+        prepared.write(prepared.content)
+
+    def prepare(self, checkpoint: dict[str, Any], path: PathOrStr, storage_options: Any | None = None) -> Prepared:
+        """Check the arguments of `save_checkpoint` and give the checkpoint its form in the file, without writing.
+
+        Raises:
+            ArgumentTypeError: As in `save_checkpoint`.
+        """
         options = _check_options(storage_options, path)
-        encoded = format.encode(checkpoint)
-        write_atomic(encoded, path, info=_facts(checkpoint), storage_options=options)
+        return Prepared(format.encode(checkpoint), path, _facts(checkpoint), options)
 
     def load_checkpoint(
         self, path: PathOrStr, map_location: MapLocation = "cpu", weights_only: bool | None = None

@@ -3,6 +3,7 @@
 from fulmen.compat.modules import lazy
 
 __all__ = [
+    "AsyncCheckpointIO",
     "CheckpointIO",
     "ClusterEnvironment",
     "DoublePrecision",
@@ -16,6 +17,7 @@ _NAMES = {
     "fulmen.engine.precision.base": "Precision",
     "fulmen.engine.precision.mixed": "MixedPrecision",
     "fulmen.engine.precision.true": "DoublePrecision HalfPrecision",
+    "fulmen.engine.storage.async_io": "AsyncCheckpointIO",
     "fulmen.engine.storage.checkpoint_io": "CheckpointIO TorchCheckpointIO",
 }
 _MODULES = "environments io precision"
