@@ -262,6 +262,11 @@ class CSVLogger(Logger):
             self._version = files.next_version(self.root_dir)
         return self._version
 
+    def go_on_in(self, folder: str) -> None:
+        """Go on in the folder of an earlier version, if none was given or chosen yet."""
+        if self._version is None:
+            self._version = files.version_of(folder)
+
     @property
     def save_dir(self) -> str:
         """The folder given."""

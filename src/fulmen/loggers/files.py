@@ -121,6 +121,12 @@ def next_version(folder: str) -> int:
     return max(taken) + 1 if taken else 0
 
 
+def version_of(folder: str) -> int | str:
+    """Return the version that a folder's name stands for: n of ``version_n``, else the name."""
+    match = re.fullmatch(r"version_(\d+)", folder)
+    return int(match[1]) if match else folder
+
+
 def read_text(path: str) -> str:
     """Return a whole file as text, line ends as they are."""
     if is_url(path):

@@ -15,6 +15,7 @@ from fulmen.engine.hooks.table import overrides
 from fulmen.engine.loops.schedule import step_schedulers
 from fulmen.engine.storage import find_unsafe, get_filesystem, newest_good, require_safe
 from fulmen.errors import CheckpointError, CorruptCheckpointError, MisconfigurationException, suggest, warn
+from fulmen.trainer.auto_resume import program_of
 from fulmen.trainer.setup import check_keys
 from fulmen.trainer.states import TrainerFn
 from fulmen.types import Stateful
@@ -59,7 +60,7 @@ def dump(trainer: Trainer, *, weights_only: bool) -> dict[str, Any]:
         VERSION_KEY: LIGHTNING_VERSION,
         "loops": {"fit_loop": trainer.progress.state_dict()},
         "state_dict": strategy.module_state(module),
-        "fulmen": {"version": __version__, "run_id": trainer.run_id, "seed": current_seed()},
+        "fulmen": _identity(trainer),
     }
     if not weights_only:
         checkpoint |= _training_state(trainer)
@@ -75,6 +76,16 @@ def dump(trainer: Trainer, *, weights_only: bool) -> dict[str, Any]:
                 callback.on_save_checkpoint(trainer, module, checkpoint)
     module.on_save_checkpoint(checkpoint)
     return checkpoint
+
+
+def _identity(trainer: Trainer) -> dict[str, Any]:
+    """Whose checkpoint it is, in files of weights only too."""
+    return {
+        "version": __version__,
+        "run_id": trainer.run_id,
+        "seed": current_seed(),
+        "program": program_of(trainer.lightning_module),
+    }
 
 
 def _training_state(trainer: Trainer) -> dict[str, Any]:
@@ -94,9 +105,7 @@ def _training_state(trainer: Trainer) -> dict[str, Any]:
     states = {name: owner.state_dict() for name, owner in owners(trainer).items()}
     del states["progress"]  # has its own key, also in files of weights only
     state["fulmen"] = {
-        "version": __version__,
-        "run_id": trainer.run_id,
-        "seed": current_seed(),
+        **_identity(trainer),
         "rng": collect_rng_states(),
         "position": trainer.position(),
         **states,

@@ -33,6 +33,7 @@ from fulmen.engine.loops.steps import AutomaticStep
 from fulmen.engine.results.store import Results
 from fulmen.errors import CheckpointError, MisconfigurationException, warn
 from fulmen.trainer import checkpointing
+from fulmen.trainer.auto_resume import AUTO, find_own_checkpoint
 from fulmen.trainer.checks import check_request
 from fulmen.trainer.failure import end_failed_run
 from fulmen.trainer.header import run_header
@@ -133,6 +134,8 @@ class RunGuard:
         trainer.attach(module, request.datamodule)
         trainer.runtime.connect(module)
         attach_model_callbacks(trainer, module)
+        if request.ckpt_path == AUTO:
+            request.ckpt_path = find_own_checkpoint(trainer, module)
         warn_of_misspelt_hooks(module, LightningModule)
         if request.datamodule is not None:
             warn_of_misspelt_hooks(request.datamodule, LightningDataModule)

@@ -145,6 +145,13 @@ def _check_options(options: Any, path: PathOrStr) -> dict[str, Any] | None:
 
 def _facts(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     own = checkpoint.get("fulmen")
-    run_id = own.get("run_id") if isinstance(own, Mapping) else None
-    facts = {"run_id": run_id, "step": checkpoint.get("global_step"), "epoch": checkpoint.get("epoch")}
+    own = own if isinstance(own, Mapping) else {}
+    program = own.get("program")
+    facts = {
+        "run_id": own.get("run_id"),
+        "step": checkpoint.get("global_step"),
+        "epoch": checkpoint.get("epoch"),
+        "resumable": "optimizer_states" in checkpoint,
+        **(program if isinstance(program, Mapping) else {}),
+    }
     return {key: value for key, value in facts.items() if isinstance(value, (str, int))}

@@ -20,6 +20,9 @@ from fulmen.errors import warn
 
 MANIFEST_NAME = ".fulmen-manifest.json"
 VERSION = 1
+FACTS = ("run_id", "step", "epoch", "module", "command", "resumable")
+"""What an entry says of a file besides digest, size and time: run, counters, program, whether a fit can go on."""
+
 _FORMER = 3
 
 Entry: TypeAlias = dict[str, Any]
@@ -64,8 +67,8 @@ def digests(entry: Entry) -> list[tuple[str, int]]:
 
 
 def new_entry(digest: str, size: int, info: Mapping[str, Any] | None) -> Entry:
-    """Return an entry for a file that was just written; `info` may hold run_id, step and epoch."""
-    facts = {key: (info or {}).get(key) for key in ("run_id", "step", "epoch")}
+    """Return an entry for a file that was just written; `info` may hold what `FACTS` names."""
+    facts = {key: (info or {}).get(key) for key in FACTS}
     return {"digest": digest, "size": size, "time": time.time(), **facts}
 
 

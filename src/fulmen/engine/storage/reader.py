@@ -181,6 +181,28 @@ def newest_good(path: PathOrStr, storage_options: dict[str, Any] | None = None) 
     return next((p for _, p in sorted(found, reverse=True) if _is_good(p, storage_options)), None)
 
 
+def newest_resumable(
+    folders: Iterable[str], wanted: Mapping[str, str], storage_options: dict[str, Any] | None = None
+) -> str | None:
+    """Return the newest whole checkpoint of some folders that a fit can go on from, or `None`.
+
+    Only files that the folders' manifests know are considered, and of these no files of weights alone.
+
+    Args:
+        folders: Paths or URLs; those that do not exist are left out.
+        wanted: What the manifest must say of a file (``module``, ``command``, ``run_id``).
+        storage_options: For fsspec, where a folder is a URL.
+    """
+    found: list[tuple[float, str]] = []
+    for folder in folders:
+        present = set(filesystem.list_names(folder, storage_options))
+        for name, entry in manifest.read_manifest(folder, storage_options).items():
+            fits = all(entry.get(key) == value for key, value in wanted.items())
+            if fits and entry.get("resumable") and name in present:
+                found.append((_written_at(folder, name, entry), filesystem.join(folder, name)))
+    return next((p for _, p in sorted(found, reverse=True) if _is_good(p, storage_options)), None)
+
+
 def _written_at(folder: str, name: str, entry: Mapping[str, Any] | None) -> float:
     if entry is not None and isinstance(entry.get("time"), (int, float)):
         return float(entry["time"])
