@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -186,6 +187,8 @@ def _request(cls: Any, checkpoint: dict[str, Any], from_file: Any, overrides: di
     elif issubclass(cls, nn.Module) and isinstance(stored, dict):
         past = [checkpoint.get(name) or {} for name in CHECKPOINT_PAST_HPARAMS_KEYS]
         stored = {k: v for part in (*past, stored) for k, v in dict(part).items()}
+    elif isinstance(stored, Namespace):
+        stored = vars(stored)  # files of the first versions
     if not isinstance(stored, MutableMapping):
         raise CheckpointError(f"{where}: the entry {key!r} is a {type(stored).__name__}, not a mapping of values.")
     kind = checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_TYPE)

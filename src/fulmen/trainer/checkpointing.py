@@ -334,7 +334,8 @@ def _restore_progress(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
     batches = loop.get("epoch_loop.batch_progress", {})
     progress.total_batches = int(batches.get("total", {}).get("ready", progress.global_step))
     if current.get("processed", 0) < current.get("ready", 0):
-        progress.batches = int(batches.get("current", {}).get("completed", 0))
+        # A batch is processed before its `on_train_batch_end`, in which most files are written, and completed after it.
+        progress.batches = int(batches.get("current", {}).get("processed", 0))
     stepped = loop.get("epoch_loop.state_dict", {}).get("_batches_that_stepped", progress.global_step)
     progress.stepped_batches = int(stepped)
     progress.closed_batches = progress.total_batches
