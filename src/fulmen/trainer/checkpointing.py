@@ -16,6 +16,7 @@ from fulmen.engine.loops.schedule import step_schedulers
 from fulmen.engine.storage import find_unsafe, get_filesystem, newest_good, require_safe
 from fulmen.errors import CheckpointError, CorruptCheckpointError, MisconfigurationException, suggest, warn
 from fulmen.trainer.auto_resume import program_of
+from fulmen.trainer.requeue import newest_hpc_checkpoint
 from fulmen.trainer.setup import check_keys
 from fulmen.trainer.states import TrainerFn
 from fulmen.types import Stateful
@@ -129,7 +130,9 @@ def resolve_path(trainer: Trainer, path: Any, *, fn: str) -> Any:
         return _best(trainer, fn)
     if path == "last":
         return _last(trainer, fn)
-    if path == "hpc" or str(path).startswith("registry:"):
+    if path == "hpc":
+        return _hpc(trainer, fn)
+    if str(path).startswith("registry:"):
         raise MisconfigurationException(
             f"Trainer.{fn}(ckpt_path={path!r}): not available in this version of Fulmen; give a path."
         )
@@ -168,6 +171,16 @@ def _last(trainer: Trainer, fn: str) -> str | None:
         warn("W402", f"Trainer.{fn}(ckpt_path='last'): there is no last checkpoint; starting without one.")
         return None
     return max(found, key=lambda path: get_filesystem(path).modified(path))
+
+
+def _hpc(trainer: Trainer, fn: str) -> str:
+    found = newest_hpc_checkpoint(str(trainer.default_root_dir))
+    if found is None:
+        raise MisconfigurationException(
+            f"Trainer.{fn}(ckpt_path='hpc'): there is no hpc_ckpt_<n>.ckpt in {trainer.default_root_dir}; it is "
+            "written when Slurm ends a job with SIGUSR1."
+        )
+    return found
 
 
 def read(trainer: Trainer, path: Any, weights_only: bool | None) -> tuple[dict[str, Any], Any]:

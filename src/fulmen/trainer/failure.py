@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,9 @@ from fulmen.callbacks.callback import Callback
 from fulmen.core.datamodule import LightningDataModule
 from fulmen.engine.hooks import spec
 from fulmen.engine.hooks.table import overrides
+from fulmen.errors import SIGTERMException
 from fulmen.trainer.notes import add_place
+from fulmen.trainer.requeue import requeue_job, save_for_requeue
 from fulmen.trainer.states import TrainerStatus
 from fulmen.utilities.rank_zero import rank_zero_info
 
@@ -26,7 +29,7 @@ def end_failed_run(
     nested: bool,
     teardown: Iterable[Callable[[], Any]],
 ) -> None:
-    """Note the place on the exception, save if Ctrl-C ended a fit, tell callbacks, close loggers, tear down.
+    """Note the place on the exception, save if a signal ended a fit, tell callbacks, close loggers, tear down.
 
     A second exception on the way becomes a note on the first, and what comes after it is done all the same.
 
@@ -53,8 +56,13 @@ def end_failed_run(
     if isinstance(error, KeyboardInterrupt):
         rank_zero_info("Interrupted; cleaning up.")
         if saves and trainer.policy.raise_keyboard_interrupt:
-            for callback in trainer.checkpoint_callbacks:
-                cleanup.attempt(callback.save_last_on_interrupt, trainer)
+            _save_last(trainer, cleanup)
+    elif isinstance(error, SIGTERMException):
+        rank_zero_info(f"{_name(error)}: saving and cleaning up.")
+        if saves:
+            _save_last(trainer, cleanup)
+            if trainer.control.requeue:
+                cleanup.attempt(save_for_requeue, trainer)
     for callback in list(trainer.callbacks):
         if overrides(callback, spec.EXCEPTION, Callback):
             cleanup.attempt(callback.on_exception, trainer, module, error)
@@ -69,6 +77,21 @@ def end_failed_run(
         cleanup.attempt(call)
     if not nested:
         cleanup.attempt(trainer.strategy.teardown)
+        if trainer.control.requeue and trainer.is_global_zero:
+            cleanup.attempt(requeue_job)  # last of all: it ends this process
+
+
+def _save_last(trainer: Trainer, cleanup: _Cleanup) -> None:
+    """Let the checkpoint callbacks write the newest state."""
+    for callback in trainer.checkpoint_callbacks:
+        cleanup.attempt(callback.save_last_on_interrupt, trainer)
+
+
+def _name(error: SIGTERMException) -> str:
+    try:
+        return signal.Signals(int(error.code or 0) - 128).name
+    except ValueError:
+        return "Ended by another rank"
 
 
 class _Cleanup:

@@ -37,6 +37,7 @@ from fulmen.trainer.auto_resume import AUTO, find_own_checkpoint
 from fulmen.trainer.checks import check_request
 from fulmen.trainer.failure import end_failed_run
 from fulmen.trainer.header import run_header
+from fulmen.trainer.requeue import requeued_checkpoint
 from fulmen.trainer.setup import attach_model_callbacks, warn_of_misspelt_hooks
 from fulmen.trainer.signals import SignalGuard
 from fulmen.trainer.states import TrainerFn, TrainerStatus
@@ -115,7 +116,7 @@ class RunGuard:
         trainer.state.status = TrainerStatus.RUNNING
         trainer.cursor.stage = "train" if request.fn == TrainerFn.FITTING else request.fn.value
         if self.outer is None:
-            trainer.control.sigterm = False
+            trainer.control.sigterm = trainer.control.requeue = False
         push_module(request.module)
         self.started = time.time()
         return self
@@ -157,7 +158,7 @@ class RunGuard:
         if fitting:
             seed_rank(trainer.global_rank)
             session.hooks.fire(spec.FIT_START)
-        if trainer.plan.flags.enable_autolog_hparams:
+        if trainer.enable_autolog_hparams:
             self.log_hyperparameters()
         resume = checkpointing.restore_training(trainer, checkpoint) if fitting and checkpoint is not None else None
         trainer.start_record(request.fn.value)
@@ -221,7 +222,8 @@ class RunGuard:
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Read the checkpoint and give weights and callback states back."""
         trainer, request = self.trainer, self.request
-        path = checkpointing.resolve_path(trainer, request.ckpt_path, fn=request.fn.value)
+        given = requeued_checkpoint(trainer) or request.ckpt_path
+        path = checkpointing.resolve_path(trainer, given, fn=request.fn.value)
         trainer.ckpt_path = path
         if path is None:
             return None

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: noted in the handler, acted on at the next batch boundary."""
+"""Ctrl-C, SIGTERM and SIGUSR1: noted in the handler, acted on at the next batch boundary."""
 
 from __future__ import annotations
 
@@ -32,8 +32,10 @@ class SignalGuard:
             return self
         if self.gentle and _is_free(signal.SIGINT, signal.default_int_handler):
             self.former[signal.SIGINT] = signal.signal(signal.SIGINT, self.interrupt)
-        if hasattr(signal, "SIGTERM") and _is_free(signal.SIGTERM, signal.SIG_DFL):
-            self.former[signal.SIGTERM] = signal.signal(signal.SIGTERM, self.terminate)
+        for name in ("SIGTERM", "SIGUSR1"):  # Windows has not all
+            number = getattr(signal, name, None)
+            if number is not None and _is_free(number, signal.SIG_DFL):
+                self.former[number] = signal.signal(number, self.terminate)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -52,13 +54,17 @@ class SignalGuard:
         rank_zero_info("Ctrl-C: finishing this batch; press it again to stop at once.")
 
     def terminate(self, number: int, frame: FrameType | None) -> None:
-        """SIGTERM: leave at the next batch boundary; a forked loader worker ends at once, as without a handler."""
+        """Save and leave at the next batch boundary; after SIGUSR1 the job is requeued, where it is one of Slurm's.
+
+        A forked loader worker ends at once, as without a handler.
+        """
         if os.getpid() != self.pid:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
         self.control.interrupt = SIGTERMException(128 + number)
         self.control.sigterm = True
+        self.control.requeue = number != signal.SIGTERM
 
 
 def _is_free(number: int, default: Any) -> bool:

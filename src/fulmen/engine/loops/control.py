@@ -78,7 +78,8 @@ class RunControl:
         should_stop: Stop as soon as `min_epochs` and `min_steps` allow it.
         stop_reason: Why, for the record.
         interrupt: An exception to raise at the next batch boundary (Ctrl-C, SIGTERM), or `None`.
-        sigterm: The process got SIGTERM in this run.
+        sigterm: The process got SIGTERM or SIGUSR1 in this run.
+        requeue: It was SIGUSR1: the cluster shall run the job again.
         accumulate: Batches per optimizer step.
         clip_value: Largest gradient norm or value, `None` for no clipping.
         clip_algorithm: `"norm"` or `"value"`; `None` means norm.
@@ -102,6 +103,7 @@ class RunControl:
     stop_reason: str | None = None
     interrupt: BaseException | None = None
     sigterm: bool = False
+    requeue: bool = False
     accumulate: int = 1
     clip_value: float | None = None
     clip_algorithm: str | None = None
