@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from fulmen.accelerators.accelerator import Accelerator
 from fulmen.accelerators.devices import parse_indices
 from fulmen.errors import ArgumentTypeError, ArgumentValueError
+from fulmen.utilities.rank_zero import rank_zero_debug
 
 
 class CUDAAccelerator(Accelerator):
@@ -19,6 +21,17 @@ class CUDAAccelerator(Accelerator):
         if device.type != "cuda":
             raise ArgumentValueError(f"CUDAAccelerator cannot set up {str(device)!r}; use accelerator={device.type!r}.")
         torch.cuda.set_device(device)
+
+    @staticmethod
+    def set_nvidia_flags(local_rank: int) -> None:
+        """Number GPUs as the bus does, as `nvidia-smi` shows them, and say which this process may see.
+
+        Args:
+            local_rank: Rank of this process on its machine.
+        """
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+        rank_zero_debug(f"Local rank {local_rank}: visible GPUs {visible}.")
 
     def teardown(self) -> None:
         """Give cached memory back."""

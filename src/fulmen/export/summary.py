@@ -127,6 +127,10 @@ class ModelSummary:
             self._layers = {name: layer for name, layer in self._layers.items() if name.count(".") < max_depth}
 
     # ---------------------------------------------------------------------------------------------------------- layers
+    def summarize(self) -> dict[str, LayerSummary]:
+        """The layers that are shown, by name."""
+        return dict(self._layers)
+
     @property
     def named_modules(self) -> list[tuple[str, nn.Module]]:
         """The layers looked at; more than are shown, where the depth is limited."""

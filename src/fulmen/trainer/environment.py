@@ -17,7 +17,8 @@ _Init = TypeVar("_Init", bound=Callable[..., None])
 
 def defaults_from_environment(init: _Init) -> _Init:
     """Let the environment give those keyword arguments of a constructor that its caller leaves out."""
-    names = [name for name, p in inspect.signature(init).parameters.items() if p.kind is p.KEYWORD_ONLY]
+    signature = inspect.signature(init)
+    names = [name for name, p in signature.parameters.items() if p.kind is p.KEYWORD_ONLY]
 
     @wraps(init)
     def with_defaults(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -31,6 +32,9 @@ def defaults_from_environment(init: _Init) -> _Init:
                 error.add_note(f"From the environment: {used}.")
             raise
 
+    # What takes unknown names, to answer with a suggestion, is no argument for those who read the signature.
+    shown = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    with_defaults.__dict__["__signature__"] = signature.replace(parameters=shown)
     return cast(_Init, with_defaults)
 
 

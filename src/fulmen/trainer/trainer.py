@@ -147,6 +147,7 @@ class Trainer(TrainerViews):
         apply_determinism(flags.deterministic, flags.benchmark)
         self.run_id = uuid.uuid4().hex
         self.datamodule: Any = None
+        self.enable_autolog_hparams = flags.enable_autolog_hparams
         self._runtime = make_runtime(self.plan)
         self._control = _control(self.plan)
         self._progress = Progress()

@@ -13,21 +13,21 @@ def is_own_class(kind: type) -> bool:
     return kind.__module__.startswith(("fulmen.", "lightning.", "lightning_fabric."))
 
 
-def is_overridden(method_name: str, instance: object, parent: type | None = None) -> bool:
+def is_overridden(method_name: str, instance: object | None = None, parent: type | None = None) -> bool:
     """Return whether an object, or its class, has a method that differs from the one of `parent`.
 
     Patches on the instance, decorated methods, `functools.partial` and mocks that wrap the original are understood.
 
     Args:
         method_name: Name of the method.
-        instance: The object to look at.
+        instance: The object to look at; for `None` the answer is no.
         parent: Class that defines the default; by default the first of Fulmen's own classes among the bases that has
             the method.
 
     Raises:
         ArgumentValueError: No base with that method was found.
     """
-    method = getattr(instance, method_name, None)
+    method = None if instance is None else getattr(instance, method_name, None)
     if method is None:
         return False
     if parent is None:

@@ -62,6 +62,10 @@ class MixedPrecision(Precision):
         # forward under `no_grad` inside a step would leave casts without a graph in it.
         return torch.autocast(self.device, dtype=self.dtype, cache_enabled=False)
 
+    def autocast_context_manager(self) -> AbstractContextManager[Any]:
+        """Lightning's name of `context`."""
+        return self.context()
+
     def scale(self, loss: Tensor) -> Tensor:
         if self.scaler is None:
             return loss
