@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, DataLoader
 
+from fulmen.data.fetch import read_batchwise
 from fulmen.data.rng import apply_snapshot, find_generators, set_generator_states, snapshot
 from fulmen.data.runs import Moments, RunSetup, StreamState, end_workers
 from fulmen.data.taps import CollateTap, IndexTap, WorkerStart, WorkerStates, index_source, make_twin, skip_lists
@@ -57,6 +58,7 @@ class IndexedSource:
             iterator = self._resume(skip, stream, carried, generators, fresh)
         else:
             iterator = self._begin(skip, generators, fresh, goes_on)
+        read_batchwise(iterator)
         start = fresh if stream is None else stream["start"]
         return RunSetup(
             iterator=iterator,
