@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fulmen.engine.runtime.policy import Policy
     from fulmen.engine.storage import add_safe_types
     from fulmen.trainer.trainer import Trainer
+    from fulmen.utilities.retry import RetryPolicy
     from fulmen.utilities.seed import seed_everything
 
 _HOME = {
@@ -26,6 +27,7 @@ _HOME = {
     "LightningDataModule": "fulmen.core.datamodule",
     "LightningModule": "fulmen.core.module",
     "Policy": "fulmen.engine.runtime.policy",
+    "RetryPolicy": "fulmen.utilities.retry",
     "Trainer": "fulmen.trainer.trainer",
     "add_safe_types": "fulmen.engine.storage",
     "seed_everything": "fulmen.utilities.seed",
@@ -50,6 +52,7 @@ __all__ = [
     "LightningDataModule",
     "LightningModule",
     "Policy",
+    "RetryPolicy",
     "Trainer",
     "__version__",
     "add_safe_types",

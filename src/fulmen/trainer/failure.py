@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import traceback
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,22 @@ def end_failed_run(
         cleanup.attempt(trainer.strategy.teardown)
         if trainer.control.requeue and trainer.is_global_zero:
             cleanup.attempt(requeue_job)  # last of all: it ends this process
+
+
+def describe_failure(trainer: Trainer, error: BaseException) -> dict[str, Any]:
+    """What the run record says of an exception: type, message, traceback, where, and the newest checkpoint."""
+    callbacks = trainer.checkpoint_callbacks
+    newest = [
+        path for c in callbacks for path in (getattr(c, "last_model_path", ""), getattr(c, "best_model_path", ""))
+    ]
+    return {
+        "type": type(error).__name__,
+        "message": str(error),
+        "traceback": "".join(traceback.format_exception(error)),
+        "epoch": trainer.current_epoch,
+        "step": trainer.global_step,
+        "checkpoint": next((path for path in newest if path), None),
+    }
 
 
 def _save_last(trainer: Trainer, cleanup: _Cleanup) -> None:

@@ -19,6 +19,7 @@ from fulmen.errors import suggest, warn
 from fulmen.trainer import checkpointing
 from fulmen.trainer.checks import check_module
 from fulmen.trainer.environment import defaults_from_environment
+from fulmen.trainer.failure import describe_failure
 from fulmen.trainer.header import describe_trainer
 from fulmen.trainer.loop_views import FitLoopView, LoopView
 from fulmen.trainer.run import Request, run
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from fulmen.core.module import LightningModule
     from fulmen.engine.runtime.policy import Policy
     from fulmen.types import PathOrStr
+    from fulmen.utilities.retry import RetryPolicy
 
 
 class Trainer(TrainerViews):
@@ -83,6 +85,8 @@ class Trainer(TrainerViews):
         enable_autolog_hparams: Send hyperparameters to the loggers at the start.
         model_registry: Not available in this version.
         policy: Differences from Lightning: `Policy.right`, `Policy.lightning`, or one of your own.
+        retry: Try a fit again that failed for a reason that may pass (I/O, network, memory), from its newest
+            checkpoint: a `RetryPolicy`, or a number of tries.
 
     Raises:
         MisconfigurationException: For an argument that is wrong, with its value and the fix.
@@ -135,6 +139,7 @@ class Trainer(TrainerViews):
         enable_autolog_hparams: bool = True,
         model_registry: str | None = None,
         policy: Policy | None = None,
+        retry: RetryPolicy | int | None = None,
         **unknown: Any,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "unknown", "__class__")}
@@ -193,7 +198,13 @@ class Trainer(TrainerViews):
         module = check_module(model, "Trainer.fit")
         train, datamodule = self._split(train_dataloaders, datamodule)
         loaders = {TRAIN_LOADER: train, VALIDATION.loader: val_dataloaders}
-        run(self, Request(TrainerFn.FITTING, module, datamodule, loaders, ckpt_path, weights_only))
+        request = Request(TrainerFn.FITTING, module, datamodule, loaders, ckpt_path, weights_only)
+        if self.plan.retry is None:
+            run(self, request)
+        else:
+            from fulmen.trainer.retry import fit_with_retries
+
+            fit_with_retries(self, request, self.plan.retry)
 
     def validate(
         self,
@@ -436,7 +447,7 @@ class Trainer(TrainerViews):
         if record is None:
             return
         if error is not None:
-            record.write("error", type=type(error).__name__, message=str(error))
+            record.write("error", **describe_failure(self, error))
         record.write("end", status=status, seconds=seconds, epoch=self.current_epoch, step=self.global_step)
         record.close()
 

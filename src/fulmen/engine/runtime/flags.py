@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
+from fulmen.utilities.retry import RetryPolicy
 
 
 def _fail(name: str, value: Any, must: str, *, kind: type[MisconfigurationException]) -> MisconfigurationException:
@@ -99,6 +100,7 @@ class TrainerFlags:
     enable_autolog_hparams: bool = True
     model_registry: str | None = None
     policy: Any = None
+    retry: Any = None
 
     def check(self) -> None:
         """Check every argument on its own, then those that exclude each other.
@@ -221,6 +223,12 @@ def _accumulate(name: str, value: Any) -> None:
     integer(name, value, least=1)
 
 
+def _retry(name: str, value: Any) -> None:
+    if value is None or isinstance(value, RetryPolicy):
+        return
+    integer(name, value, least=0, none=True, extra=" (further tries), a RetryPolicy")
+
+
 def _folder(name: str, value: Any) -> None:
     if value is not None and not isinstance(value, (str, os.PathLike)):
         raise _fail(name, value, "a path, a URL or None", kind=ArgumentTypeError)
@@ -269,6 +277,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "reload_dataloaders_every_n_epochs": _at_least(0),
     "default_root_dir": _folder,
     "enable_autolog_hparams": _flag(),
+    "retry": _retry,
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from fulmen.engine.runtime.flags import TrainerFlags
 from fulmen.engine.runtime.policy import Policy, default_policy
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException, suggest
+from fulmen.utilities.retry import RetryPolicy
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,12 @@ class Plan:
     folder: str
     max_time: timedelta | None
     policy: Policy
+
+    @property
+    def retry(self) -> RetryPolicy | None:
+        """How a fit that failed is tried again, `None` for not at all."""
+        given = self.flags.retry
+        return RetryPolicy(given) if isinstance(given, int) else given
 
 
 def make_plan(flags: TrainerFlags) -> Plan:
