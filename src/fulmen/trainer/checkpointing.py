@@ -17,6 +17,7 @@ from fulmen.engine.storage import find_unsafe, get_filesystem, newest_good, requ
 from fulmen.errors import CheckpointError, CorruptCheckpointError, MisconfigurationException, suggest, warn
 from fulmen.trainer.auto_resume import program_of
 from fulmen.trainer.requeue import newest_hpc_checkpoint
+from fulmen.trainer.run_manifest import run_manifest
 from fulmen.trainer.setup import check_keys
 from fulmen.trainer.states import TrainerFn
 from fulmen.types import Stateful
@@ -86,6 +87,7 @@ def _identity(trainer: Trainer) -> dict[str, Any]:
         "run_id": trainer.run_id,
         "seed": current_seed(),
         "program": program_of(trainer.lightning_module),
+        "manifest": run_manifest(trainer),
     }
 
 

@@ -23,6 +23,7 @@ from fulmen.trainer.failure import describe_failure
 from fulmen.trainer.header import describe_trainer
 from fulmen.trainer.loop_views import FitLoopView, LoopView
 from fulmen.trainer.run import Request, run
+from fulmen.trainer.run_manifest import run_manifest
 from fulmen.trainer.setup import make_callbacks, make_loggers
 from fulmen.trainer.states import TrainerFn, TrainerState
 from fulmen.trainer.views import TrainerViews
@@ -152,6 +153,7 @@ class Trainer(TrainerViews):
         apply_determinism(flags.deterministic, flags.benchmark)
         self.run_id = uuid.uuid4().hex
         self.datamodule: Any = None
+        self.manifest: dict[str, Any] | None = None
         self.enable_autolog_hparams = flags.enable_autolog_hparams
         self._runtime = make_runtime(self.plan)
         self._control = _control(self.plan)
@@ -391,6 +393,7 @@ class Trainer(TrainerViews):
     def attach(self, module: Any, datamodule: Any) -> None:
         """Connect module and data module with this Trainer."""
         self._module = module
+        self.manifest = None
         module.trainer = self
         self.datamodule = datamodule
         if datamodule is not None:
@@ -438,7 +441,12 @@ class Trainer(TrainerViews):
             self._record = RunRecord(Path(str(self.log_dir)) / "run.jsonl", self.run_id)
             self._hub.record = self._record.write
         self._record.write(
-            "start", call=what, trainer=describe_trainer(self), resumed_from=self.ckpt_path, seed=current_seed()
+            "start",
+            call=what,
+            trainer=describe_trainer(self),
+            resumed_from=self.ckpt_path,
+            seed=current_seed(),
+            manifest=run_manifest(self),
         )
 
     def end_record(self, status: str, *, seconds: float, error: BaseException | None = None) -> None:
