@@ -73,6 +73,16 @@ class Logger(ABC):
             kwargs: For the logger at hand.
         """
 
+    def log_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Record the run's configuration; nothing by default, since ``run.jsonl`` in the log folder has it.
+
+        Override it in a logger that keeps its values elsewhere. Called at the start of a run, after `log_hyperparams`.
+
+        Args:
+            manifest: Sections of plain values; see `fulmen.trainer.run_manifest`.
+        """
+        return None
+
     def log_graph(self, model: Module, input_array: Tensor | None = None) -> None:
         """Record the model's graph; nothing by default.
 

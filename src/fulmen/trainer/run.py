@@ -32,12 +32,14 @@ from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.steps import AutomaticStep
 from fulmen.engine.results.store import Results
 from fulmen.errors import CheckpointError, MisconfigurationException, warn
+from fulmen.loggers.logger import Logger
 from fulmen.trainer import checkpointing
 from fulmen.trainer.auto_resume import AUTO, find_own_checkpoint
 from fulmen.trainer.checks import check_request
 from fulmen.trainer.failure import end_failed_run
 from fulmen.trainer.header import run_header
 from fulmen.trainer.requeue import requeued_checkpoint
+from fulmen.trainer.run_manifest import run_manifest
 from fulmen.trainer.setup import attach_model_callbacks, warn_of_misspelt_hooks
 from fulmen.trainer.signals import SignalGuard
 from fulmen.trainer.states import TrainerFn, TrainerStatus
@@ -332,6 +334,8 @@ class RunGuard:
         for logger in trainer.loggers:
             if values is not None:
                 logger.log_hyperparams(values)
+            if overrides(logger, "log_manifest", Logger):
+                logger.log_manifest(run_manifest(trainer))
             logger.log_graph(request.module)
             logger.save()
 

@@ -189,7 +189,8 @@ def _kept_arguments(value: Any, depth: int) -> dict[str, Any]:
     except TypeError:
         return {}
     kept = {}
-    for name in _constructor_arguments(type(value)):
+    kind: Any = type(value)
+    for name in _constructor_arguments(kind):
         for attribute in (name, f"_{name}"):
             if attribute in attributes:
                 kept[name] = describe(attributes[attribute], max(depth + 1, _DEEPEST - 1))
