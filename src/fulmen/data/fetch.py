@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._autograd import _profiler_enabled
 from torch.utils.data import Subset, TensorDataset, default_collate
 from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 from torch.utils.data._utils.fetch import _MapDatasetFetcher
@@ -25,7 +26,7 @@ _FETCH = _MapDatasetFetcher.fetch
 _NEXT_DATA = _SingleProcessDataLoaderIter._next_data
 
 
-def read_batchwise(iterator: Any) -> bool:
+def read_batchwise(iterator: Any) -> Callable[[], Any] | None:
     """Let a `DataLoader`'s fresh iterator read whole batches, if its data set and its collate function allow it.
 
     That is so without workers, with torch's own `default_collate`, for a `TensorDataset` of plain CPU tensors, or a
@@ -35,29 +36,29 @@ def read_batchwise(iterator: Any) -> bool:
         iterator: What ``iter(loader)`` returned; nothing was read from it yet.
 
     Returns:
-        Whether batches are read so.
+        What gives the next batch; `None` where batches cannot be read so, and nothing was changed.
     """
     if type(iterator) is not _SingleProcessDataLoaderIter or type(iterator)._next_data is not _NEXT_DATA:
-        return False
+        return None
     fetcher = iterator._dataset_fetcher
     if type(fetcher) is not _MapDatasetFetcher or type(fetcher).fetch is not _FETCH or not fetcher.auto_collation:
-        return False
+        return None
     if fetcher.collate_fn is not default_collate or not _collates_as_usual():
-        return False
+        return None
     subsets, rows = [], fetcher.dataset
     while isinstance(rows, Subset):
         if not _is_torchs_subset(rows):
-            return False
+            return None
         subsets.append(rows)
         rows = rows.dataset
     if not _is_torchs_rows(rows) or not _can_select(rows.tensors):
-        return False
+        return None
     try:
         from numpy import array  # makes indices of a list of integers four times as fast as torch.tensor
     except ImportError:
-        return False
-    iterator._dataset_fetcher = BatchFetcher(fetcher, rows, subsets, array)
-    return True
+        return None
+    fetcher = iterator._dataset_fetcher = BatchFetcher(fetcher, rows, subsets, array)
+    return iterator.__next__ if iterator._pin_memory else DirectReader(iterator, fetcher)
 
 
 def _collates_as_usual() -> bool:
@@ -140,3 +141,25 @@ class BatchFetcher(_MapDatasetFetcher):
         except Exception:
             pass
         return super().fetch(possibly_batched_index)
+
+
+class DirectReader:
+    """Gives batches as the loader's iterator does, without the label for profilers that costs as much as the batch.
+
+    Args:
+        iterator: The loader's iterator.
+        fetcher: What is in it.
+    """
+
+    __slots__ = ("_fetch", "_indices", "_labelled")
+
+    def __init__(self, iterator: Any, fetcher: BatchFetcher) -> None:
+        self._labelled = iterator.__next__
+        self._indices = iterator._sampler_iter
+        self._fetch = fetcher.fetch
+
+    def __call__(self) -> Any:
+        """Return the next batch; `StopIteration` after the last."""
+        if _profiler_enabled():
+            return self._labelled()
+        return self._fetch(next(self._indices))

@@ -58,9 +58,8 @@ class IndexedSource:
             iterator = self._resume(skip, stream, carried, generators, fresh)
         else:
             iterator = self._begin(skip, generators, fresh, goes_on)
-        read_batchwise(iterator)
         start = fresh if stream is None else stream["start"]
-        return RunSetup(
+        setup = RunSetup(
             iterator=iterator,
             skipped=skip,
             moments=Moments(
@@ -74,6 +73,8 @@ class IndexedSource:
             workers=self._workers,
             size_rule=self._size_rule(),
         )
+        setup.fetch = read_batchwise(iterator)
+        return setup
 
     def carry(self, stream: StreamState) -> None:
         """The epoch of `stream` is over: let persistent workers, when they are started, go on from it."""

@@ -16,6 +16,7 @@ from fulmen.data.limits import check_limit, length_of, limited
 from fulmen.data.rng import apply_snapshot, find_generators, set_generator_states, snapshot
 from fulmen.data.runs import LoaderRun, LookaheadRun, Moments, RunSetup, StreamState, TrackedRun
 from fulmen.data.taps import reads_by_index
+from fulmen.data.trouble import Trouble
 from fulmen.data.waiting import WaitWatch
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, warn
 
@@ -219,12 +220,13 @@ class LoaderPlan:
             deque(islice(iterator, skip), maxlen=0)
         if stream is not None:
             set_generator_states(generators, stream["generators"])
-        return RunSetup(iterator, skip, moments=moments, generators=generators, num_workers=self._workers)
+        return RunSetup(iterator, skipped=skip, moments=moments, generators=generators, num_workers=self._workers)
 
     def _make_run(self, setup: RunSetup, stream: StreamState | None) -> LoaderRun:
         setup.stop = self.num_batches
         if self._indexed is not None and self._finishes:
             setup.finish = partial(_run_out, setup.iterator)
+        setup.trouble = Trouble(self.loader, self.name, setup.tap.indices_of if setup.tap is not None else None)
         setup.keep_ahead = self.track_workers and self._workers == 0
         if self._length is not None:
             setup.short = partial(_say_short, self.name, self._length)

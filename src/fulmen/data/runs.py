@@ -12,6 +12,7 @@ from fulmen.data.rng import generator_states, snapshot
 
 if TYPE_CHECKING:
     from fulmen.data.taps import IndexTap, WorkerStates
+    from fulmen.data.trouble import Trouble
 
 StreamState: TypeAlias = "dict[str, Any]"
 
@@ -55,6 +56,8 @@ class RunSetup:
         size_rule: Batch index to number of indices, where a plain batch sampler tells it.
         finish: Lets the sampler run to its end after the last batch, as a ``for`` loop would.
         short: Called if the data ended before the length that the loader had told.
+        fetch: Gives the next batch instead of the iterator, if not `None`.
+        trouble: Explains exceptions of the loader.
     """
 
     iterator: Iterator[Any]
@@ -67,8 +70,10 @@ class RunSetup:
     workers: WorkerStates | None = None
     keep_ahead: bool = False
     size_rule: Callable[[int], int | None] | None = None
-    finish: Callable[[], None] | None = None
-    short: Callable[[int], None] | None = None
+    finish: Callable[[], None] | None = field(default=None, init=False)
+    short: Callable[[int], None] | None = field(default=None, init=False)
+    fetch: Callable[[], Any] | None = field(default=None, init=False)
+    trouble: Trouble | None = field(default=None, init=False)
 
 
 def _ended() -> Any:
@@ -116,7 +121,7 @@ class LoaderRun:
         self.batch_idx = setup.skipped - 1
         self.is_last = 0 < setup.skipped >= setup.stop
         self.exhausted = False
-        self._fetch: Callable[[], Any] = setup.iterator.__next__
+        self._fetch: Callable[[], Any] = setup.fetch or setup.iterator.__next__
 
     def __iter__(self) -> LoaderRun:
         return self
@@ -127,8 +132,11 @@ class LoaderRun:
             self._turn(index)
         try:
             batch = self._fetch()
-        except StopIteration:
-            self._data_ended()
+        except StopIteration as end:
+            self._data_ended(end)
+            raise
+        except Exception as error:
+            self._explain(error)
             raise
         self.batch_idx = index
         if index == self._last:
@@ -159,10 +167,19 @@ class LoaderRun:
     def _release(self) -> None:
         """Drop the iterator: workers that do not persist end now, not when the plan goes."""
         self._unbegun, self._stop, self._fetch = False, 0, _ended
-        iterator, self._setup.iterator, self._setup.finish = self._setup.iterator, iter(()), None
+        setup = self._setup
+        iterator, setup.iterator, setup.fetch, setup.finish = setup.iterator, iter(()), None, None
         end_workers(iterator)
 
-    def _data_ended(self) -> None:
+    def _explain(self, error: Exception) -> None:
+        if self._setup.trouble is not None:
+            self._setup.trouble.explain(error, self.batch_idx + 1)
+
+    def _data_ended(self, end: StopIteration) -> None:
+        if not self.exhausted and self._setup.trouble is not None:
+            mistake = self._setup.trouble.ended_by_mistake(end, self.batch_idx + 1)
+            if mistake is not None:
+                raise mistake from end
         if not self.exhausted and self._setup.short is not None and self.batch_idx + 1 < self._stop:
             self._setup.short(self.batch_idx + 1)
         self.exhausted = True
@@ -267,9 +284,12 @@ class LookaheadRun(LoaderRun):
         self._ahead_state = snapshot(setup.generators) if setup.keep_ahead else None
         try:
             self._ahead = self._fetch()
-        except StopIteration:
+        except StopIteration as end:
             self._ahead = _END
-            self._data_ended()
+            self._data_ended(end)
+        except Exception as error:
+            self._explain(error)
+            raise
 
     def __next__(self) -> Any:
         batch = self._ahead

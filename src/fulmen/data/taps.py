@@ -15,6 +15,7 @@ import torch.utils.data
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from fulmen.data.rng import RngState, apply_snapshot, pack_main_state, set_main_state, unpack_state
+from fulmen.data.trouble import explain_samples
 
 
 def reads_by_index(loader: Any) -> bool:
@@ -69,18 +70,18 @@ class IndexTap:
     """Stands in for a batch sampler (or a sampler if there is no batching) and passes its index lists through.
 
     It can drop the first lists, set random states at the two moments at which a sampler may draw (its ``__iter__``,
-    its first ``next``), and remembers the sizes of the last lists. `iter` on it calls `iter` on the user's object at
+    its first ``next``), and remembers the last lists. `iter` on it calls `iter` on the user's object at
     the same moment as `DataLoader` would.
 
     Args:
         inner: The user's sampler or batch sampler.
-        window: How many sizes to remember.
+        window: How many lists to remember.
     """
 
     def __init__(self, inner: Any, window: int) -> None:
         self.inner = inner
         self.current: TapIterator | None = None
-        self.sizes: deque[int | None] = deque(maxlen=window)
+        self.lists: deque[Any] = deque(maxlen=window)
         self.drawn = 0
         self.pending: Callable[[Iterator[Any]], Iterator[Any]] | None = None
         self._iters = 0
@@ -91,7 +92,7 @@ class IndexTap:
         if self._iters == 2 and self._at_second_iter is not None:
             self._at_second_iter()
             self._at_second_iter = None
-        self.sizes.clear()
+        self.lists.clear()
         self.drawn = 0
         self.current = TapIterator(self, iter(self.inner))
         return self.current
@@ -135,8 +136,13 @@ class IndexTap:
 
     def size_of(self, batch_idx: int) -> int | None:
         """Return how many indices batch `batch_idx` was made of, if that is still remembered."""
-        position = len(self.sizes) - (self.drawn - batch_idx)
-        return self.sizes[position] if 0 <= position < len(self.sizes) else None
+        indices = self.indices_of(batch_idx)
+        return len(indices) if hasattr(indices, "__len__") else None
+
+    def indices_of(self, batch_idx: int) -> Any:
+        """Return the index list of batch `batch_idx`, if it is still remembered."""
+        position = len(self.lists) - (self.drawn - batch_idx)
+        return self.lists[position] if 0 <= position < len(self.lists) else None
 
 
 class TapIterator:
@@ -164,7 +170,7 @@ class TapIterator:
             self.catch_up()
         indices = next(self._source)
         tap.drawn += 1
-        tap.sizes.append(len(indices) if hasattr(indices, "__len__") else None)
+        tap.lists.append(indices)
         return indices
 
 
@@ -176,7 +182,11 @@ class CollateTap:
 
     def __call__(self, samples: Any) -> tuple[Any, int, bytes]:
         """Collate `samples` as the user's function does, and add worker and state."""
-        batch = self.collate_fn(samples)
+        try:
+            batch = self.collate_fn(samples)
+        except Exception as error:
+            error.add_note(explain_samples(samples))  # shown in the traceback that torch brings to the main process
+            raise
         info = torch.utils.data.get_worker_info()
         return batch, info.id if info is not None else -1, pack_main_state()
 

@@ -55,7 +55,7 @@ def data(size: int = 10) -> TensorDataset:
 
 
 def reads(loader: DataLoader) -> bool:
-    return read_batchwise(iter(loader))
+    return read_batchwise(iter(loader)) is not None
 
 
 # ----------------------------------------------------------------------------------------------- any sampler, any data
@@ -182,10 +182,9 @@ def test_resume_in_the_middle(kind: str, monkeypatch: pytest.MonkeyPatch) -> Non
 # --------------------------------------------------------------------------------------------------- when, and when not
 def test_rows_are_not_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     loader = DataLoader(Subset(data(), [7, 1, 4, 0]), batch_size=3)
-    iterator = iter(loader)
-    assert read_batchwise(iterator)
+    run = LoaderPlan(loader).start()
     monkeypatch.setattr(TensorDataset, "__getitem__", None)
-    assert [batch[1].tolist() for batch in iterator] == [[7, 1, 4], [0]]
+    assert [batch[1].tolist() for batch in run] == [[7, 1, 4], [0]]
 
 
 class Named(TensorDataset):
@@ -360,11 +359,21 @@ def test_batches_are_fresh() -> None:
     assert source.tensors[0].sum() > 0
 
 
-def test_pinned_memory_still_goes_through_torchs_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pinned_memory_goes_through_torchs_iterator(monkeypatch: pytest.MonkeyPatch) -> None:
     iterator = iter(DataLoader(data(), batch_size=5))
-    assert read_batchwise(iterator)
     iterator._pin_memory, iterator._pin_memory_device = True, "fake"
+    fetch = read_batchwise(iterator)
+    assert fetch is not None
     monkeypatch.setattr(
         "torch.utils.data._utils.pin_memory.pin_memory", lambda batch, device: [part.shape for part in batch]
     )
-    assert next(iterator) == [torch.Size([5, 3]), torch.Size([5])]
+    assert fetch() == [torch.Size([5, 3]), torch.Size([5])]
+
+
+def test_profilers_see_the_loader() -> None:
+    run = LoaderPlan(DataLoader(data(), batch_size=2)).start()
+    next(run)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        assert next(run)[1].tolist() == [2, 3]
+    assert any(event.key.startswith("enumerate(DataLoader)") for event in profile.key_averages())
+    assert next(run)[1].tolist() == [4, 5]

@@ -1,0 +1,182 @@
+"""What to say when a batch could not be read: which loader, batch and samples, and what they looked like."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from fulmen.errors import DataError
+
+_MOST = 8
+_FETCHER = "torch.utils.data._utils.fetch"
+_WORKER_DIED = "DataLoader worker (pid"
+
+
+class Trouble:
+    """Explains exceptions that come out of one loader.
+
+    Args:
+        loader: The user's loader.
+        name: What messages call it.
+        indices: Batch index to the indices of its samples, where they are known.
+    """
+
+    def __init__(self, loader: Any, name: str, indices: Callable[[int], Any] | None = None) -> None:
+        self.name = name
+        self.indices = indices
+        self.iterable = isinstance(getattr(loader, "dataset", None), IterableDataset)
+        self.workers = getattr(loader, "num_workers", 0)
+
+    def explain(self, error: BaseException, batch_idx: int) -> None:
+        """Add a note to `error`: loader, batch, samples; for a failed collate what differs; for a dead worker why."""
+        note = f"{self.name}: batch {batch_idx} could not be read."
+        with suppress(Exception):  # odd samples or indices must not hide the error itself
+            note = self._in_full(error, batch_idx)
+        error.add_note(note)
+        if has_dead_worker(error):
+            error.add_note(death_of_a_worker(self.workers))
+
+    def _in_full(self, error: BaseException, batch_idx: int) -> str:
+        frame = _fetching(error)
+        known = frame.f_locals if frame is not None else {}
+        indices = known.get("possibly_batched_index")
+        if indices is None and self.indices is not None:
+            indices = self.indices(batch_idx)
+        note = f"{self.name}: batch {batch_idx}{_of_samples(indices)} could not be read."
+        if isinstance(indices, Sequence) and not len(indices):
+            note += " Its batch sampler gave an empty list of indices; a batch has at least one sample."
+        elif "data" in known:
+            note += f" {explain_samples(known['data'], indices)}"
+        elif frame is not None and (sample := _sample_at_fault(error)) is not None:
+            note += f" The data set failed at sample {sample}."
+        return note
+
+    def ended_by_mistake(self, end: StopIteration, batch_idx: int) -> DataError | None:
+        """Return the error to raise if `end` is not the loader's end but comes from the user's code.
+
+        For a map-style data loader only its sampler says that the data ended.
+        """
+        if self.iterable:
+            return None
+        if _fetching(end) is None and not any(f.name == "reraise" for f in traceback.extract_tb(end.__traceback__)):
+            return None
+        self.explain(end, batch_idx)
+        return DataError(
+            f"{self.name}: a StopIteration was raised while batch {batch_idx} was read. In a data set's __getitem__ or "
+            "a collate function it would end the epoch without a word. Is a `next(...)` in it at its end? Raise "
+            "IndexError, or give `next` a default."
+        )
+
+
+def death_of_a_worker(workers: int = 0) -> str:
+    """Say why a loader's worker may have died and what to do."""
+    fewer = f" (now {workers})" if workers else ""
+    return (
+        "A worker process of the loader ended by itself, so there is no traceback. Usual causes: the system killed it "
+        "because memory ran out (see `dmesg`; each worker may hold its own copy of the data set), shared memory is too "
+        "small (`df -h /dev/shm`; containers: --shm-size), a crash or an exit in native code or in the data set. To "
+        f"find out, run once with num_workers=0; to use less memory, take fewer workers{fewer} or a smaller "
+        "prefetch_factor."
+    )
+
+
+def has_dead_worker(error: BaseException) -> bool:
+    """Whether torch says in `error` that a worker died; it may come up anywhere in the main process."""
+    return isinstance(error, RuntimeError) and _WORKER_DIED in str(error)
+
+
+def explain_samples(samples: Any, indices: Any = None) -> str:
+    """Say in what the samples of a batch differ, or what cannot be collated.
+
+    Args:
+        samples: What was handed to the collate function.
+        indices: The indices of the samples, to name them.
+
+    Returns:
+        One sentence per place of the samples in which they differ, eight at most.
+    """
+    if not isinstance(samples, (list, tuple)) or not samples:
+        return f"The collate function got {_kind(samples)}."
+    names = indices if isinstance(indices, Sequence) and len(indices) == len(samples) else range(len(samples))
+    found: dict[str, dict[str, list[Any]]] = {}
+    for name, sample in zip(names, samples, strict=True):
+        for place, kind in _leaves(sample):
+            found.setdefault(place, {}).setdefault(kind, []).append(name)
+    parts = []
+    for place, kinds in found.items():
+        missing = len(samples) - sum(map(len, kinds.values()))
+        if len(kinds) == 1 and not missing:
+            continue
+        told = [f"{kind} in {_some(where)}" for kind, where in list(kinds.items())[:3]]
+        if len(kinds) > 3:
+            told.append(f"{len(kinds) - 3} other kinds")
+        if missing:
+            having = {name for where in kinds.values() for name in where}
+            told.append(f"nothing in {_some([name for name in names if name not in having])}")
+        parts.append(f"{place or 'the sample'} is {', '.join(told)}")
+    if not parts:
+        alike = ", ".join(f"{place or 'the sample'} is {next(iter(kinds))}" for place, kinds in found.items())
+        return f"The collate function failed, though its {len(samples)} samples are alike: {alike}."
+    return f"The collate function failed; its {len(samples)} samples differ: {'; '.join(parts[:_MOST])}."
+
+
+def _some(names: Sequence[Any]) -> str:
+    shown = ", ".join(str(name) for name in names[:3])
+    if len(names) == 1:
+        return f"sample {shown}"
+    return f"{len(names)} samples ({shown}{', …' if len(names) > 3 else ''})"
+
+
+def _kind(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    return f"{type(value).__name__}{tuple(shape)}" if isinstance(shape, tuple) else type(value).__name__
+
+
+def _leaves(sample: Any, place: str = "", depth: int = 0) -> Iterable[tuple[str, str]]:
+    """Give place and kind of each part of a sample: ``("['image']", "Tensor(3, 8, 8)")``."""
+    if isinstance(sample, Mapping) and depth < 4:
+        for key, value in list(sample.items())[:32]:
+            yield from _leaves(value, f"{place}[{key!r}]", depth + 1)
+    elif isinstance(sample, (list, tuple)) and depth < 4:
+        yield place, f"{type(sample).__name__} of {len(sample)}"
+        for position, value in enumerate(sample[:32]):
+            yield from _leaves(value, f"{place}[{position}]", depth + 1)
+    else:
+        yield place, _kind(sample)
+
+
+def _frames(error: BaseException) -> Iterable[FrameType]:
+    place = error.__traceback__
+    while place is not None:
+        yield place.tb_frame
+        place = place.tb_next
+
+
+def _fetching(error: BaseException) -> FrameType | None:
+    """The frame in which torch's fetcher was turning indices into a batch, in this process."""
+    for frame in _frames(error):
+        if frame.f_code.co_name == "fetch" and frame.f_globals.get("__name__") == _FETCHER:
+            return frame
+    return None
+
+
+def _sample_at_fault(error: BaseException) -> Any:
+    """The index whose sample was being read; `None` if that is not known."""
+    for frame in _frames(error):
+        if str(frame.f_globals.get("__name__")).startswith("torch.utils.data") and "idx" in frame.f_locals:
+            return frame.f_locals["idx"]
+    return None
+
+
+def _of_samples(indices: Any) -> str:
+    if indices is None:
+        return ""
+    if isinstance(indices, (str, Mapping)) or not hasattr(indices, "__len__") or not hasattr(indices, "__getitem__"):
+        return f" (sample {indices!r})"
+    shown = ", ".join(str(index) for index in indices[:_MOST])
+    return f" (samples {shown}{f', … {len(indices)} in all' if len(indices) > _MOST else ''})" if len(indices) else ""
