@@ -41,25 +41,17 @@ class Timing:
 Contender = Callable[[int, Path], Timing]
 
 
-class Batches(Dataset[Any]):
-    """Prebuilt batches of 32 rows of 32; notes the time at which two of them are asked for."""
+class Marks:
+    """The times at which two steps began, the first after the warm-up and the last one."""
 
     def __init__(self, steps: int) -> None:
-        generator = torch.Generator().manual_seed(0)
-        self.batches = [
-            (torch.randn(32, 32, generator=generator), torch.randint(10, (32,), generator=generator)) for _ in range(64)
-        ]
         self.steps = steps
         self.first = min(WARM_UP, steps // 5)
         self.marks: dict[int, tuple[float, float]] = {self.first: (0.0, 0.0), steps - 1: (0.0, 0.0)}
 
-    def __len__(self) -> int:
-        return self.steps
-
-    def __getitem__(self, index: int) -> Any:
-        if index in self.marks:
-            self.marks[index] = (time.process_time(), time.perf_counter())
-        return self.batches[index % 64]
+    def note(self, index: int) -> None:
+        """Step `index` begins."""
+        self.marks[index] = (time.process_time(), time.perf_counter())
 
     @property
     def timing(self) -> Timing:
@@ -69,6 +61,25 @@ class Batches(Dataset[Any]):
             raise RuntimeError("the contender did not take all batches")
         cpu, wall = ((b - a) / (self.steps - 1 - self.first) * 1e6 for a, b in zip(start, end, strict=True))
         return Timing(cpu, wall)
+
+
+class Batches(Marks, Dataset[Any]):
+    """Prebuilt batches of 32 rows of 32; notes the time at which two of them are asked for."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(steps)
+        generator = torch.Generator().manual_seed(0)
+        self.batches = [
+            (torch.randn(32, 32, generator=generator), torch.randint(10, (32,), generator=generator)) for _ in range(64)
+        ]
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __getitem__(self, index: int) -> Any:
+        if index in self.marks:
+            self.note(index)
+        return self.batches[index % 64]
 
 
 def make_loader(steps: int) -> tuple[Batches, DataLoader[Any]]:
@@ -312,6 +323,8 @@ def ignite() -> Contender:
 
 def peers() -> dict[str, Contender]:
     """Those that are installed."""
+    from benchmarks.variants import variants
+
     found: dict[str, Contender] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -320,14 +333,17 @@ def peers() -> dict[str, Contender]:
 
             import lightning.pytorch as peer
             from lightning.pytorch import callbacks, loggers
+            from lightning.pytorch.utilities import CombinedLoader
 
             L = SimpleNamespace(
                 Trainer=peer.Trainer,
                 LightningModule=peer.LightningModule,
                 callbacks=callbacks,
                 pytorch_loggers=loggers,
+                CombinedLoader=CombinedLoader,
             )
-            found.update({f"Lightning, {name}": run for name, run in trainer_contenders(L).items()})
+            contenders = trainer_contenders(L) | variants(L)
+            found.update({f"Lightning, {name}": run for name, run in contenders.items()})
             found["Lightning's Fabric"] = lightning_fabric()
         except ImportError:
             pass
@@ -344,12 +360,14 @@ def own() -> dict[str, Contender]:
     from types import SimpleNamespace
 
     import fulmen
-    from fulmen import callbacks, loggers
+    from benchmarks.variants import variants
+    from fulmen import callbacks, loggers, utilities
 
     L = SimpleNamespace(
         Trainer=fulmen.Trainer,
         LightningModule=fulmen.LightningModule,
         callbacks=callbacks,
         pytorch_loggers=loggers,
+        CombinedLoader=getattr(utilities, "CombinedLoader", None),
     )
-    return trainer_contenders(L)
+    return trainer_contenders(L) | variants(L)

@@ -1,10 +1,11 @@
 """What the frameworks cost over the loop you would write by hand.
 
-MLP 32→64→10, batch 32, SGD, CPU, one thread, prebuilt batches through the same `DataLoader(batch_size=None)` for all.
-Each round runs every contender once, in an order that changes from round to round, and the loop by hand twice; a
-contender's ratio is the median over rounds of its time per step to the mean of the two. How the time of a step is taken
-is told in `benchmarks/contenders.py`. Gates are judged by CPU time, since a shared machine's wall clock mostly measures
-its other guests; both ratios are shown. The row "by hand, again" is what the measurement itself scatters.
+MLP 32→64→10, batch 32, SGD, CPU, one thread, prebuilt batches through the same `DataLoader(batch_size=None)` for all
+(one row reads a `TensorDataset`). Each round runs every contender once, in an order that changes from round to round,
+and its loop by hand twice; a contender's ratio is the median over rounds of its time per step to the mean of the two.
+How the time of a step is taken is told in `benchmarks/contenders.py`. Gates are judged by CPU time, since a shared
+machine's wall clock mostly measures its other guests; both ratios are shown. The rows "by hand, again" are what the
+measurement itself scatters.
 
     python -m benchmarks.overhead            the table
     python -m benchmarks.overhead --quick    fewer and shorter rounds, without peers
@@ -34,14 +35,21 @@ import torch
 
 from benchmarks import counts
 from benchmarks.contenders import Contender, Timing, by_hand, own, peers, settled, validation_by_hand
+from benchmarks.variants import BY_HAND
 
-TRAIN, VALIDATION = "by hand", "validation by hand"
+TRAIN = "by hand"
+LOOPS: dict[str, tuple[str, Contender]] = {"validate": ("validation by hand", validation_by_hand), **BY_HAND}
+"""Kind of contender → its loop by hand; all others are compared with `TRAIN`."""
 
 GOALS: dict[str, tuple[float, float]] = {
     "Fulmen, plain": (1.05, 1.08),
     "Fulmen, log": (1.15, 1.18),
     "Fulmen, everything": (1.20, 1.25),
     "Fulmen, validate": (1.10, 1.13),
+    "Fulmen, accumulation": (1.10, 1.15),
+    "Fulmen, manual": (1.10, 1.15),
+    "Fulmen, combined": (1.10, 1.15),
+    "Fulmen, rows": (0.70, 0.75),
 }
 """Goal and gate of the ratio to the loop by hand."""
 
@@ -50,6 +58,10 @@ WORDS = {
     "log": "+ self.log of 3 values",
     "everything": "+ progress bar, CSV logger, checkpoint, LR monitor",
     "validate": "validate with 2 logged values",
+    "accumulation": "accumulate_grad_batches=4",
+    "manual": "two optimizers, manual",
+    "combined": "CombinedLoader of two",
+    "rows": "TensorDataset, shuffled",
 }
 
 
@@ -94,19 +106,29 @@ def show(text: str) -> None:
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 
 
+def loop_of(name: str) -> str:
+    """Name of the loop by hand that a contender is compared with."""
+    head, _, kind = name.rpartition(", ")
+    if kind == "again":
+        return head
+    return LOOPS[kind][0] if kind in LOOPS else name if name.endswith("by hand") else TRAIN
+
+
 def ratio(times: dict[str, list[Timing]], name: str, clock: str) -> float:
     """Median over rounds of the time to that of the loop by hand in the same round."""
-    base = VALIDATION if "validat" in name else TRAIN
+    base = loop_of(name)
     pairs = zip(times[name], times[base], times[f"{base}, again"], strict=True)
     return statistics.median(2 * getattr(t, clock) / (getattr(a, clock) + getattr(b, clock)) for t, a, b in pairs)
 
 
 def overhead(rounds: int, steps: int, *, with_peers: bool, only: set[str] | None = None) -> list[Row]:
     """Rows of the contenders."""
-    contenders: dict[str, Contender] = {TRAIN: by_hand, VALIDATION: validation_by_hand}
     found = {f"Fulmen, {name}": run for name, run in own().items()} | (peers() if with_peers else {})
-    contenders.update({name: run for name, run in found.items() if only is None or name in only})
-    contenders.update({f"{TRAIN}, again": by_hand, f"{VALIDATION}, again": validation_by_hand})
+    found = {name: run for name, run in found.items() if only is None or name in only}
+    loops = {TRAIN: by_hand, **dict(LOOPS.values())}
+    needed = {loop_of(name) for name in found}
+    loops = {name: run for name, run in loops.items() if name in needed}
+    contenders = loops | found | {f"{name}, again": run for name, run in loops.items()}
     for contender in contenders.values():  # imports, caches and one-time warnings are not the subject
         one_run(contender, 20)
     times = measure(contenders, rounds, steps)
