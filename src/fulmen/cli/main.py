@@ -37,6 +37,7 @@ class Command:
 
 
 COMMANDS: dict[str, Command] = {
+    "ckpt": Command("fulmen.cli.ckpt", "show what a checkpoint holds, or how two of them differ"),
     "env": Command("fulmen.cli.env", "show versions, devices and settings of this machine (for bug reports)"),
 }
 

@@ -54,7 +54,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         (["evn"], ["no command 'evn'", "Did you mean 'env'?"]),
-        (["xyzzy"], ["no command 'xyzzy'", "Commands: env"]),
+        (["xyzzy"], ["no command 'xyzzy'", "Commands: ckpt, env"]),
         (["--nothing"], ["unrecognized arguments: --nothing"]),
         (["env", "--nothing"], ["unrecognized arguments: --nothing"]),
         ([], ["usage: fulmen", "commands:"]),
