@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fulmen.utilities.activation_checkpointing import checkpoint_activations, checkpoint_wrapper, is_checkpointed
     from fulmen.utilities.collections import apply_to_collection, move_data_to_device
     from fulmen.utilities.enums import GradClipAlgorithmType, LightningEnum
     from fulmen.utilities.grads import grad_norm
@@ -30,9 +31,12 @@ _HOME = {
     "GradClipAlgorithmType": "enums",
     "LightningEnum": "enums",
     "apply_to_collection": "collections",
+    "checkpoint_activations": "activation_checkpointing",
+    "checkpoint_wrapper": "activation_checkpointing",
     "disable_possible_user_warnings": "warnings",
     "find_shared_parameters": "parameter_tying",
     "grad_norm": "grads",
+    "is_checkpointed": "activation_checkpointing",
     "is_overridden": "model_helpers",
     "is_picklable": "parsing",
     "is_shared_filesystem": "system",
@@ -52,9 +56,12 @@ __all__ = [
     "GradClipAlgorithmType",
     "LightningEnum",
     "apply_to_collection",
+    "checkpoint_activations",
+    "checkpoint_wrapper",
     "disable_possible_user_warnings",
     "find_shared_parameters",
     "grad_norm",
+    "is_checkpointed",
     "is_overridden",
     "is_picklable",
     "is_shared_filesystem",
