@@ -114,7 +114,8 @@ def test_an_exception_of_the_loader_names_the_batch_that_was_wanted() -> None:
 
     with pytest.raises(MineError) as caught:
         fit(Toy(), torch.utils.data.DataLoader(Broken(), batch_size=2))
-    note = caught.value.__notes__[0]
+    first, note = caught.value.__notes__
+    assert first == "train_dataloader: batch 2 (samples 4, 5) could not be read. The data set failed at sample 4."
     assert "the loader" in note
     assert "batch 2" in note
     assert "shape" not in note

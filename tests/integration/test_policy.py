@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,13 @@ import pytest
 import torch
 from torch import nn
 from torch.optim import SGD
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import fulmen as L
 from fulmen.callbacks import EarlyStopping, ModelCheckpoint
 from fulmen.engine.precision import MixedPrecision
 from fulmen.engine.runtime.policy import Policy, default_policy, set_default_policy
-from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
+from fulmen.errors import ArgumentTypeError, ArgumentValueError, DataError, FulmenWarning, MisconfigurationException
 from fulmen.loggers import CSVLogger
 from tests.integration.toys import Manual, Toy, fit, loader, quiet, rows, sgd_by_hand, weights
 
@@ -307,6 +308,40 @@ def test_ends_with_data(policy: Policy, on: bool) -> None:
     assert module.seen == [0, 1, 2, 3, 4] * 2
     assert validated == ([5, 10] if on else [])
     assert trainer.current_epoch == 2
+
+
+@pytest.mark.feature("D-02")
+@both("ends_with_data")
+def test_ends_with_data_or_with_a_stop_iteration(policy: Policy, on: bool) -> None:
+    class Stops(Dataset[Any]):
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> Any:
+            return rows(8)[index] if index < 5 else next(iter(()))
+
+    module = Toy()
+    if on:
+        with pytest.raises(DataError, match="train_dataloader: a StopIteration was raised while batch 2 was read"):
+            fit(module, DataLoader(Stops(), batch_size=2), policy=policy)
+    else:
+        with pytest.warns(FulmenWarning, match="ended after 2 batches although len.. of the loader says 4"):
+            fit(module, DataLoader(Stops(), batch_size=2), policy=policy)
+    assert module.seen == [0, 1]
+
+
+@pytest.mark.feature("D-02")
+@both("empty_data_raises")
+def test_empty_data_raises(policy: Policy, on: bool) -> None:
+    empty = DataLoader(rows(3), batch_size=4, drop_last=True)
+    words = "train_dataloader.*no batches.*3 samples, fewer than batch_size=4.*drop_last=False"
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*has 0 length")
+        if on:
+            with pytest.raises(DataError, match=words):
+                fit(Toy(), empty, policy=policy)
+        else:
+            fit(Toy(), empty, policy=policy)
 
 
 @pytest.mark.feature("G-02")

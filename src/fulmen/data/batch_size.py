@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from fulmen.errors import DataError
+
 _NO_DATA = (str, bytes, bool, int, float, complex, type(None))
 _LONG = 64
 
@@ -51,6 +53,15 @@ def batch_size_of(batch: Any) -> int | None:
         elif size != length:
             return None
     return 1 if size is None and scalars else size
+
+
+def no_rows(batch_idx: int, stage: str | None) -> DataError:
+    """Return the error about a batch whose size is 0."""
+    return DataError(
+        f"batch {batch_idx} of the {stage} loader has no rows: its tensors have a first dimension of 0, so that means "
+        "over it are NaN. Leave it out in the loader or its collate function, or return from the step before anything "
+        "is computed or logged."
+    )
 
 
 def _is_nested(leaf: Any) -> bool:

@@ -38,7 +38,7 @@ class LoaderPlan:
         name: What messages call the loader.
         limit_name: What messages call the limit.
         by_count: Go by counts alone, as Lightning does: believe the length of an `IterableDataset` (no look-ahead),
-            and do not ask the sampler for more after the last batch.
+            do not ask the sampler for more after the last batch, and take any `StopIteration` for the end.
         track_workers: Keep what a bit-exact resume in the middle of an epoch needs and costs time per batch: the
             workers' random states, and the process's before each look-ahead.
         watch_wait: Measure the first batches of the first epoch and warn if workers would help.
@@ -226,10 +226,17 @@ class LoaderPlan:
         setup.stop = self.num_batches
         if self._indexed is not None and self._finishes:
             setup.finish = partial(_run_out, setup.iterator)
-        setup.trouble = Trouble(self.loader, self.name, setup.tap.indices_of if setup.tap is not None else None)
+        setup.trouble = Trouble(
+            self.loader,
+            self.name,
+            indices=setup.tap.indices_of if setup.tap is not None else None,
+            by_count=self.by_count,
+        )
         setup.keep_ahead = self.track_workers and self._workers == 0
         if self._length is not None:
             setup.short = partial(_say_short, self.name, self._length)
+        elif self._run is None:  # a later epoch without data was announced by W103, or is an error
+            setup.short = partial(_say_empty, self.name)
         if self._look_ahead:
             if stream is not None and stream["ahead"] is not None:
                 apply_snapshot(setup.generators, stream["ahead"])
@@ -238,6 +245,11 @@ class LoaderPlan:
                 return run
             return LookaheadRun(setup)
         return TrackedRun(setup) if setup.workers is not None else LoaderRun(setup)
+
+
+def _say_empty(name: str, batches: int) -> None:
+    if not batches:
+        warn("W109", f"{name}: the data ended before the first batch. Is the data set empty?", key=name)
 
 
 def _say_short(name: str, length: int, batches: int) -> None:

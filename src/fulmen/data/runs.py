@@ -180,7 +180,7 @@ class LoaderRun:
             mistake = self._setup.trouble.ended_by_mistake(end, self.batch_idx + 1)
             if mistake is not None:
                 raise mistake from end
-        if not self.exhausted and self._setup.short is not None and self.batch_idx + 1 < self._stop:
+        if not self.exhausted and self._setup.short is not None and self.batch_idx + 1 < self._setup.stop:
             self._setup.short(self.batch_idx + 1)
         self.exhausted = True
 

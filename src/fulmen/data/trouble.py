@@ -24,12 +24,15 @@ class Trouble:
         loader: The user's loader.
         name: What messages call it.
         indices: Batch index to the indices of its samples, where they are known.
+        by_count: Any `StopIteration` is the end, as in Lightning.
     """
 
-    def __init__(self, loader: Any, name: str, indices: Callable[[int], Any] | None = None) -> None:
+    def __init__(
+        self, loader: Any, name: str, *, indices: Callable[[int], Any] | None = None, by_count: bool = False
+    ) -> None:
         self.name = name
         self.indices = indices
-        self.iterable = isinstance(getattr(loader, "dataset", None), IterableDataset)
+        self.any_end = by_count or isinstance(getattr(loader, "dataset", None), IterableDataset)
         self.workers = getattr(loader, "num_workers", 0)
 
     def explain(self, error: BaseException, batch_idx: int) -> None:
@@ -61,7 +64,7 @@ class Trouble:
 
         For a map-style data loader only its sampler says that the data ended.
         """
-        if self.iterable:
+        if self.any_end:
             return None
         if _fetching(end) is None and not any(f.name == "reraise" for f in traceback.extract_tb(end.__traceback__)):
             return None
@@ -71,6 +74,38 @@ class Trouble:
             "a collate function it would end the epoch without a word. Is a `next(...)` in it at its end? Raise "
             "IndexError, or give `next` a default."
         )
+
+
+def explain_empty(loader: Any, name: str) -> str:
+    """Say that a loader has no batches, why if that can be seen, and what to do."""
+    said = f"{name}: this {type(loader).__name__} has no batches"
+    size = batch_size = None
+    with suppress(Exception):
+        size, batch_size = len(loader.dataset), loader.batch_size
+    if size == 0:
+        return f"{said}: its data set ({type(loader.dataset).__name__}) is empty. Was it filtered or split to nothing?"
+    if size is not None and batch_size is not None and size < batch_size and getattr(loader, "drop_last", False):
+        return (
+            f"{said}: its data set has {size} samples, fewer than batch_size={batch_size}, and drop_last=True leaves "
+            f"an incomplete batch out. Set drop_last=False, or batch_size to at most {size}."
+        )
+    if size is not None:
+        return f"{said}, though its data set has {size} samples: its sampler or batch sampler gives none of them."
+    return f"{said}. Give one that has data, or leave it out."
+
+
+def refuse_empty(plans: Sequence[Any]) -> None:
+    """Raise if none of the loaders has a batch; those with a limit of 0 do not count.
+
+    Args:
+        plans: `LoaderPlan` objects.
+
+    Raises:
+        DataError: Says which loader is empty and why.
+    """
+    meant = [plan for plan in plans if plan.limit]
+    if meant and not any(plan.num_batches for plan in plans):
+        raise DataError(explain_empty(meant[0].loader, meant[0].name))
 
 
 def death_of_a_worker(workers: int = 0) -> str:

@@ -19,7 +19,7 @@ from fulmen.core.datamodule import LightningDataModule
 from fulmen.core.hparams import merge_hparams
 from fulmen.core.module import LightningModule
 from fulmen.core.optim_config import parse_optimizers
-from fulmen.data.batch_size import batch_size_of
+from fulmen.data.batch_size import batch_size_of, no_rows
 from fulmen.engine.hooks import spec
 from fulmen.engine.hooks.running import pop_module, push_module
 from fulmen.engine.hooks.table import HookTable, overrides
@@ -294,6 +294,8 @@ class RunGuard:
                 "are none): epoch means count each batch once. Give `batch_size=` to `self.log`.",
             )
             return 1
+        if not size and self.trainer.policy.empty_data_raises:
+            raise no_rows(self.trainer.cursor.batch_idx, self.trainer.cursor.stage)
         return size
 
     def set_up_module(self, session: Session, *, fitting: bool) -> None:
@@ -358,7 +360,7 @@ class RunGuard:
             trainer.keep_loop(fn.value, predict)
             return predict
         names = spec.VALIDATION if fn == TrainerFn.VALIDATING else spec.TEST
-        evaluation = EvaluationLoop(session, names, fn.value)
+        evaluation = EvaluationLoop(session, names, fn.value, alone=True)
         trainer.keep_loop(fn.value, evaluation)
         return evaluation
 

@@ -210,8 +210,11 @@ def test_a_sized_loader_that_ends_early_says_so() -> None:
 
 @pytest.mark.feature("D-02")
 def test_empty_stream() -> None:
-    run = LoaderPlan(Stream(0)).start()
+    plan = LoaderPlan(Stream(0), name="val_dataloader")
+    with pytest.warns(FulmenWarning, match="val_dataloader: the data ended before the first batch.*W109"):
+        run = plan.start()
     assert list(run) == [] and run.exhausted and not run.is_last
+    assert list(plan.start()) == []  # told once
 
 
 def test_closing_ends_the_run() -> None:

@@ -73,7 +73,7 @@ def test_position_and_end_are_those_of_the_batch_returned(sized: bool) -> None:
 
 
 def test_empty_and_closed() -> None:
-    assert list(DevicePrefetcher(LoaderPlan(iter(())).start(), moved, FakeDevice())) == []
+    assert list(DevicePrefetcher(LoaderPlan([1], limit=0).start(), moved, FakeDevice())) == []
     run = LoaderPlan([1, 2, 3]).start()
     ahead = DevicePrefetcher(run, moved, FakeDevice())
     ahead.close()

@@ -11,6 +11,7 @@ import torch
 
 from fulmen.data.plan import LoaderPlan
 from fulmen.data.sources import set_epoch
+from fulmen.data.trouble import refuse_empty
 from fulmen.engine.hooks.spec import SPECS, StageNames
 from fulmen.engine.loops.feed import BatchFeed
 from fulmen.engine.loops.modes import ModeKeeper
@@ -36,12 +37,14 @@ class EvaluationLoop:
         session: The run.
         names: The stage's hooks.
         stage: What the cursor shows (`"validate"` or `"test"`).
+        alone: It is a run of its own, not part of a fit.
     """
 
-    def __init__(self, session: Session, names: StageNames, stage: str) -> None:
+    def __init__(self, session: Session, names: StageNames, stage: str, *, alone: bool = False) -> None:
         self.session = session
         self.names = names
         self.stage = stage
+        self.alone = alone
         self.last_reload = -1
         self.num_batches: list[int | float] = []
         self.run_index = 0
@@ -81,6 +84,8 @@ class EvaluationLoop:
         results.on_step = outer[1] is not None and outer[1].on_step
         with no_gradients(inference=session.inference_mode):
             plans = self.plans()
+            if self.alone and session.policy.empty_data_raises:
+                refuse_empty(plans)
             limits = [n if most is None else min(n, most) for n in self.num_batches]
             values = self._evaluate(plans, limits) if sum(limits) else []
         # Not after an exception: the note on it names the place.

@@ -8,6 +8,7 @@ import torch
 
 from fulmen.data.plan import LoaderPlan
 from fulmen.data.sources import set_epoch
+from fulmen.data.trouble import explain_empty, refuse_empty
 from fulmen.engine.hooks.spec import (
     SANITY_END,
     SANITY_START,
@@ -32,7 +33,7 @@ from fulmen.engine.loops.schedule import (
 )
 from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.signatures import check_step
-from fulmen.errors import PossibleUserWarning, SIGTERMException, warn
+from fulmen.errors import DataError, PossibleUserWarning, SIGTERMException, warn
 from fulmen.utilities.rank_zero import rank_zero_info
 from fulmen.utilities.seed import isolate_rng, set_rng_states
 
@@ -90,6 +91,8 @@ class FitLoop:
             return False
         self.plan = session.loaders.train()
         self.num_batches = self.plan.num_batches
+        if session.policy.empty_data_raises:
+            refuse_empty([self.plan])
         self.last_reload = progress.epoch
         name = type(session.module).__name__
         check_step(getattr(session.module, TRAINING_STEP.name), name, TRAINING_STEP.name)
@@ -233,6 +236,8 @@ class FitLoop:
         cursor.batch = None
         batches.close()
         self.batches = None
+        if not progress.batches and self.num_batches and session.policy.empty_data_raises and self.plan is not None:
+            raise DataError(explain_empty(self.plan.loader, self.plan.name))
 
     def close_batch(self) -> bool:
         """What follows a batch: the loggers' row, validation, schedulers that watch a value.
@@ -373,8 +378,16 @@ class FitLoop:
         session.hub.reset()
 
     def warn_of_short_epoch(self) -> None:
-        """Say that no step row will be written when the epoch is shorter than the interval."""
+        """Say that the epoch is shorter than an accumulation window, or than the interval of step rows."""
         control = self.session.control
+        if self.num_batches < control.accumulate and self.plan is not None:
+            warn(
+                "W607",
+                f"{self.plan.name}: an epoch has {self.num_batches} batches, fewer than accumulate_grad_batches="
+                f"{control.accumulate}: each optimizer step is made of these {self.num_batches}, one step per epoch. "
+                f"Set accumulate_grad_batches to at most {self.num_batches}, or take more data or smaller batches.",
+                category=PossibleUserWarning,
+            )
         if control.loggers and self.num_batches < control.log_every and not control.fast_dev_run:
             warn(
                 "W203",

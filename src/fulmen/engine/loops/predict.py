@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fulmen.data.trouble import refuse_empty
 from fulmen.engine.hooks.spec import PREDICT
 from fulmen.engine.loops.evaluate import each_batch, no_gradients
 from fulmen.engine.loops.modes import ModeKeeper
@@ -39,6 +40,8 @@ class PredictLoop:
         with no_gradients(inference=session.inference_mode):
             plans = session.loaders.evaluation(PREDICT)
             self.num_batches = [plan.num_batches for plan in plans]
+            if session.policy.empty_data_raises:
+                refuse_empty(plans)
             if not sum(self.num_batches):
                 return [] if self.keep else None
             check_step(

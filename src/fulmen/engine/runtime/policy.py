@@ -100,9 +100,17 @@ class Policy:
     )
     ends_with_data: bool = _switch(
         "flow",
-        "an `IterableDataset` that gives fewer batches than its `len` says ends the epoch without validation",
-        "the epoch ends, and validates, when the data ends",
+        "an `IterableDataset` that gives fewer batches than its `len` says ends the epoch without validation; a "
+        "`StopIteration` out of `__getitem__` or a collate function ends the epoch as if the data had ended",
+        "the epoch ends, and validates, when the data ends; such a `StopIteration` is an error",
         "17",
+    )
+    empty_data_raises: bool = _switch(
+        "flow",
+        "a training loader without batches, or only such loaders for `validate`, `test` or `predict`, are passed over "
+        "with a warning; a batch without rows makes epoch means NaN",
+        "they raise an error that names the loader and says why it is empty; so does a batch without rows, when its "
+        "size is asked for",
     )
     run_record: bool = _switch(
         "flow",
