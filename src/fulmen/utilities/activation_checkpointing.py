@@ -241,7 +241,8 @@ def _compute_twice(block: nn.Module, compute: Any, settings: _Settings, args: An
         function = once if settings.has_statistics else compute
         return checkpoint(function, *args, use_reentrant=True, preserve_rng_state=settings.preserve_rng_state, **kwargs)
     more: dict[str, Any] = {}
-    if settings.has_statistics:  # else left to torch's default, which the compiler knows
+    # A compiler updates statistics once by itself, and knows torch's default alone.
+    if settings.has_statistics and not torch.compiler.is_compiling():
         more["context_fn"] = lambda: (contextlib.nullcontext(), _statistics_kept(block))
     return checkpoint(
         compute, *args, use_reentrant=False, preserve_rng_state=settings.preserve_rng_state, **more, **kwargs
