@@ -468,7 +468,7 @@ def test_weights_alone_are_not_enough_to_go_on(tmp_path: Path) -> None:
         ("nowhere.ckpt", FileNotFoundError, r"ckpt_path='nowhere\.ckpt'.*no such file"),
         ("lst", FileNotFoundError, r"'lst'.*Did you mean 'last'"),
         ("best", MisconfigurationException, r"'best'.*no ModelCheckpoint"),
-        ("hpc", MisconfigurationException, r"'hpc'.*give a path"),
+        ("hpc", MisconfigurationException, r"'hpc'.*hpc_ckpt_<n>"),
         ("registry:x", MisconfigurationException, r"'registry:x'.*give a path"),
     ],
 )

@@ -42,8 +42,9 @@ class ModelCheckpoint(CheckpointSaver):
     the error is raised when `fit` ends.
 
     Where the behaviour differs from Lightning's there is a switch of `fulmen.Policy`: `last_is_newest` (``last.ckpt``
-    is the newest state at every occasion and at the end of the run) and `monitors_last` (an occasion between two
-    validations waits for the next one if the monitored value comes from validation).
+    is the newest state at every occasion and at the end of the run), `monitors_wait` (an occasion between two
+    validations waits for the next one if the monitored value comes from validation) and `end_validates` (a run that
+    ends inside an epoch validates, and the state is judged by it).
 
     Args:
         dirpath: Folder or URL; by default ``checkpoints`` in the folder of the first logger's run, else in
@@ -197,11 +198,11 @@ class ModelCheckpoint(CheckpointSaver):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save if occasions wait for this validation, or epoch occasions are at its end."""
         self._watch.validation_ends(trainer)
-        if policy_of(trainer).monitors_last and self._save_deferred(trainer):
+        if policy_of(trainer).monitors_wait and self._save_deferred(trainer):
             return
         if self._should_skip_saving_checkpoint(trainer) or self._should_save_on_train_epoch_end(trainer):
             return
-        if self._defer_save_until_validation and not policy_of(trainer).monitors_last:
+        if self._defer_save_until_validation and not policy_of(trainer).monitors_wait:
             self._defer_save_until_validation = False
             self._save_occasion(trainer, self._monitor_candidates(trainer))
             return
@@ -210,7 +211,7 @@ class ModelCheckpoint(CheckpointSaver):
     @override
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save if epoch occasions are at the end of the training epoch."""
-        right = policy_of(trainer).monitors_last
+        right = policy_of(trainer).monitors_wait
         if right and not self._watch.from_validation and self._save_deferred(trainer, final=self._watch.validated):
             return
         if not self._should_skip_saving_checkpoint(trainer) and self._should_save_on_train_epoch_end(trainer):
@@ -324,6 +325,8 @@ class ModelCheckpoint(CheckpointSaver):
                 self.best_model_path, self.best_model_score = "", None
         if gone:
             self._rank_models()
+        for path in self._files.doomed:  # the run ended between the file that this one goes on from and its deletion
+            self._drop(trainer, path, str(trainer.ckpt_path))
 
     def _survey(self, trainer: Trainer) -> tuple[list[str], list[str]]:
         """Look at the folder of a resumed run.
@@ -376,7 +379,7 @@ class ModelCheckpoint(CheckpointSaver):
     def _must_wait(self, trainer: Trainer, candidates: dict[str, Tensor], batch_idx: int) -> bool:
         """Whether an occasion at this batch must wait for a validation to know its monitored value."""
         missing = self.monitor not in candidates
-        if policy_of(trainer).monitors_last:
+        if policy_of(trainer).monitors_wait:
             if not can_validate(trainer):
                 return False
             return missing or self._watch.from_validation or validation_follows(trainer, batch_idx)

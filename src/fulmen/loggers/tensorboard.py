@@ -88,6 +88,8 @@ class TensorBoardLogger(Logger):
         self._save_dir = files.check_path(save_dir, "save_dir", owner)
         self._name = files.check_text(name, "name", owner)
         self._version = files.check_version(version, owner)
+        self._kept_step = -1
+        self._kept_tags: set[str] = set()  # of the last step that `rewind` kept
         self._log_graph = _check_flag(log_graph, "log_graph", owner)
         self._default_hp_metric = _check_flag(default_hp_metric, "default_hp_metric", owner)
         self._prefix = files.check_text(prefix, "prefix", owner)
@@ -163,6 +165,8 @@ class TensorBoardLogger(Logger):
         if step is not None:
             step = step_number(step, owner)
         for key, value in add_prefix(metrics, self._prefix, self.LOGGER_JOIN_CHAR).items():
+            if step == self._kept_step and key in self._kept_tags:
+                continue
             if isinstance(value, Mapping):
                 writer.add_scalars(key, {k: self._number(f"{key}/{k}", v) for k, v in value.items()}, step)
             else:
@@ -245,7 +249,7 @@ class TensorBoardLogger(Logger):
         """Hide events of `step` and later from TensorBoard; see `Logger.rewind`.
 
         Event files only grow, so nothing is deleted: a mark in a new file tells readers to drop what came before it
-        from this step on.
+        from this step on. Of the step before, what is there stays, and is not written a second time.
         """
         folder = self.log_dir
         marked = [part for part in (folder, *_below(folder)) if _has_events(part)]
@@ -258,6 +262,7 @@ class TensorBoardLogger(Logger):
         for part in marked:
             if part != folder:  # charts with several lines have one folder each
                 SummaryWriter(part, purge_step=step).close()
+        self._kept_step, self._kept_tags = step - 1, _tags_at(folder, step - 1)
         self._experiment = self._open(purge_step=step)
 
     def _open(self, **more: Any) -> SummaryWriter:
@@ -349,6 +354,21 @@ def _graph_warning(reason: str) -> None:
 
 def _below(folder: str) -> list[str]:
     return [os.path.join(folder, name) for name in files.entries(folder)[0]]
+
+
+def _tags_at(folder: str, step: int) -> set[str]:
+    """Names of the points that event files of a folder hold for a step."""
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    _, names = files.entries(folder)
+    events = (
+        event
+        for name in names
+        if "tfevents" in name
+        for event in EventFileLoader(os.path.join(folder, name)).Load()
+        if event.step == step
+    )
+    return {value.tag for event in events for value in event.summary.value}
 
 
 def _has_events(folder: str) -> bool:

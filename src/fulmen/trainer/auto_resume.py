@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fulmen.callbacks.checkpoint_names import run_folder
 from fulmen.engine.storage.filesystem import join
-from fulmen.engine.storage.reader import newest_resumable
+from fulmen.engine.storage.reader import manifest_entry, newest_resumable
 from fulmen.errors import MisconfigurationException
 from fulmen.loggers.files import entries
 from fulmen.trainer.states import TrainerFn
@@ -41,8 +41,8 @@ def find_own_checkpoint(trainer: Trainer, module: Any) -> str | None:
     """Look for the newest whole checkpoint that a fit of this command wrote.
 
     Folders that a checkpoint callback names (`dirpath`) are looked through for files of this module's class. Else it is
-    the folders of all versions of the first logger's experiment, and files of this very command; its loggers then go on
-    in the version that was found.
+    the folders of all versions of the first logger's experiment, and files of this very command. Loggers go on in the
+    version in which the run that is found wrote.
 
     Args:
         trainer: The Trainer.
@@ -76,8 +76,7 @@ def find_own_checkpoint(trainer: Trainer, module: Any) -> str | None:
         rank_zero_info(f"ckpt_path='auto': there is no checkpoint of this command in {where} yet; starting anew.")
         return None
     rank_zero_info(f"ckpt_path='auto': going on from {found}.")
-    if not named:
-        _go_on_in(trainer, found)
+    _go_on_in(trainer, found)
     return found
 
 
@@ -91,12 +90,18 @@ def _default_folders(trainer: Trainer) -> list[str]:
     return [join(join(experiment, folder), _FOLDER) for folder in folders]
 
 
+def log_version(trainer: Trainer) -> str:
+    """Return the version in which the first logger writes, as the name of its folder; empty without loggers."""
+    version = getattr(trainer.loggers[0], "version", None) if trainer.loggers else None
+    return f"version_{version}" if isinstance(version, int) else str(version or "")
+
+
 def _go_on_in(trainer: Trainer, path: str) -> None:
-    """Let loggers that chose no version yet take that of the folder where the checkpoint is."""
-    folder = path.replace(os.sep, "/").split("/")[-3:-1]
-    if len(folder) != 2 or folder[1] != _FOLDER:
+    """Let loggers that chose no version yet take that in which the checkpoint's run wrote."""
+    version = manifest_entry(path).get("logs")
+    if not version:
         return
     for logger in trainer.loggers:
         go_on = getattr(logger, "go_on_in", None)
         if callable(go_on):
-            go_on(folder[0])
+            go_on(str(version))

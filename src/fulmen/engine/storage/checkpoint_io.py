@@ -152,6 +152,7 @@ def _facts(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         "step": checkpoint.get("global_step"),
         "epoch": checkpoint.get("epoch"),
         "resumable": "optimizer_states" in checkpoint,
+        "logs": own.get("logs"),
         **(program if isinstance(program, Mapping) else {}),
     }
     return {key: value for key, value in facts.items() if isinstance(value, (str, int))}

@@ -20,8 +20,8 @@ from fulmen.errors import warn
 
 MANIFEST_NAME = ".fulmen-manifest.json"
 VERSION = 1
-FACTS = ("run_id", "step", "epoch", "module", "command", "resumable")
-"""What an entry says of a file besides digest, size and time: run, counters, program, whether a fit can go on."""
+FACTS = ("run_id", "step", "epoch", "module", "command", "logs", "resumable")
+"""What an entry says of a file besides digest, size and time: run, counters, program, logs, whether a fit can go on."""
 
 _FORMER = 3
 
@@ -151,4 +151,6 @@ def _locked(folder: str) -> Iterator[None]:
             yield
         finally:
             if handle >= 0:
+                # A child forked meanwhile has the handle too: closing ours alone would leave the folder locked.
+                fcntl.flock(handle, fcntl.LOCK_UN)
                 os.close(handle)

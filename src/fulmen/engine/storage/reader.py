@@ -181,6 +181,12 @@ def newest_good(path: PathOrStr, storage_options: dict[str, Any] | None = None) 
     return next((p for _, p in sorted(found, reverse=True) if _is_good(p, storage_options)), None)
 
 
+def manifest_entry(path: PathOrStr, storage_options: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return what the folder's manifest says of a file; empty if it does not know it."""
+    folder, name = filesystem.split(path)
+    return manifest.read_manifest(folder, storage_options).get(name, {})
+
+
 def newest_resumable(
     folders: Iterable[str], wanted: Mapping[str, str], storage_options: dict[str, Any] | None = None
 ) -> str | None:
