@@ -12,10 +12,11 @@ from fulmen.core.hparams import hparams_entries
 from fulmen.core.saving import load_weights
 from fulmen.engine.hooks.spec import LOAD, LOAD_STATE, SAVE, STATE
 from fulmen.engine.hooks.table import overrides
+from fulmen.engine.loops.control import Progress
 from fulmen.engine.loops.schedule import step_schedulers
 from fulmen.engine.storage import find_unsafe, get_filesystem, newest_good, require_safe
 from fulmen.errors import CheckpointError, CorruptCheckpointError, MisconfigurationException, suggest, warn
-from fulmen.trainer.auto_resume import program_of
+from fulmen.trainer.auto_resume import log_version, program_of
 from fulmen.trainer.requeue import newest_hpc_checkpoint
 from fulmen.trainer.run_manifest import run_manifest
 from fulmen.trainer.setup import check_keys
@@ -87,12 +88,15 @@ def _identity(trainer: Trainer) -> dict[str, Any]:
         "run_id": trainer.run_id,
         "seed": current_seed(),
         "program": program_of(trainer.lightning_module),
+        "logs": log_version(trainer),
         "manifest": run_manifest(trainer),
     }
 
 
 def _training_state(trainer: Trainer) -> dict[str, Any]:
     strategy = trainer.strategy
+    for logger in trainer.loggers:
+        logger.save()  # after a resume rows from before the checkpoint do not come again
     state: dict[str, Any] = {"callbacks": {}}
     check_keys(trainer.callbacks)  # some may have come during the run
     for callback in trainer.callbacks:
@@ -219,9 +223,9 @@ def rewind_loggers(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
     counters = (checkpoint.get("loops") or {}).get("fit_loop") or {}
     if "stepped_batches" not in counters:
         return
-    step = int(counters["stepped_batches"])
-    if counters.get("validated_step") == step:
-        step += 1  # it has rows of a validation that is over; what comes again takes the place of what is there
+    # Of the batch that comes next some rows may be there already (its rate, a validation before it): they stay, and
+    # what comes again takes their place.
+    step = int(counters["stepped_batches"]) + 1
     for logger in trainer.loggers:
         rewind = getattr(logger, "rewind", None)
         if callable(rewind):
@@ -282,7 +286,7 @@ def restore_training(trainer: Trainer, checkpoint: dict[str, Any]) -> dict[str, 
         _load_optimizer(trainer, optimizer, state, where)
     for config, state in zip(trainer.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=True):
         config.scheduler.load_state_dict(state)
-    _restore_progress(trainer, checkpoint)
+    restore_progress(trainer.progress, checkpoint)
     own = checkpoint.get("fulmen") or {}
     progress = trainer.progress
     session = trainer.session
@@ -335,8 +339,8 @@ def _same_number(where: str, what: str, have: list[Any], stored: list[Any]) -> N
         )
 
 
-def _restore_progress(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
-    progress = trainer.progress
+def restore_progress(progress: Progress, checkpoint: dict[str, Any]) -> None:
+    """Give the counters of a checkpoint to `progress`."""
     loop = (checkpoint.get("loops") or {}).get("fit_loop") or {}
     if "total_batches" in loop:
         progress.load_state_dict(loop)
