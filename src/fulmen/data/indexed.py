@@ -11,6 +11,7 @@ from fulmen.data.fetch import read_batchwise
 from fulmen.data.rng import apply_snapshot, find_generators, set_generator_states, snapshot
 from fulmen.data.runs import Moments, RunSetup, StreamState, end_workers
 from fulmen.data.taps import CollateTap, IndexTap, WorkerStart, WorkerStates, index_source, make_twin, skip_lists
+from fulmen.data.waiting import StartClock
 from fulmen.errors import warn
 
 
@@ -40,6 +41,7 @@ class IndexedSource:
         self._workers: WorkerStates | None = None
         self._base: dict[str, Any] | None = None
         self._carried: StreamState | None = None
+        self._clock = StartClock(self.num_workers, name) if self.num_workers and not self.persistent else None
 
     def open(self, skip: int, stream: StreamState | None) -> RunSetup:
         """Start an epoch, or go on in the middle of the one of `stream`; fills what a run needs except its length.
@@ -48,6 +50,8 @@ class IndexedSource:
             skip: Batches of this epoch that are over.
             stream: State to go on from, taken after `skip` batches.
         """
+        if self._clock is not None and self._clock.judge():
+            self._clock = None
         generators = find_generators(self.loader)
         fresh = snapshot(generators)
         carried, self._carried = self._carried, None
@@ -109,13 +113,15 @@ class IndexedSource:
     def _renew(self, resumed: StreamState | None, *, needs_tap: bool) -> None:
         self.close()
         self._workers = self.worker_states(resumed)
-        if not (self.tracked or self._own_batches or needs_tap or resumed is not None):
+        if not (self.tracked or self._own_batches or needs_tap or resumed is not None or self._clock is not None):
             return
         name, sampler = index_source(self.loader)
         self._tap = IndexTap(sampler, window=(self.loader.prefetch_factor or 0) * self.num_workers + 2)
         changes: dict[str, Any] = {name: self._tap}
         if self.tracked:
             changes["collate_fn"] = CollateTap(self.loader.collate_fn)
+        if self._clock is not None:
+            changes["worker_init_fn"] = WorkerStart(self.loader.worker_init_fn, {}, self._clock.ready)
         self._twin = make_twin(self.loader, **changes)
 
     def _begin(self, skip: int, generators: dict[str, Any], fresh: dict[str, Any], goes_on: bool) -> Any:
@@ -126,6 +132,8 @@ class IndexedSource:
             self._base = fresh
         if self._tap is not None:
             self._tap.arm(generators, skip=skip)
+        if self._clock is not None:
+            self._clock.begin()
         iterator = iter(target)
         self._catch_up()
         return iterator

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
+from time import monotonic
 from typing import Any
 
 import torch.utils.data
+from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from fulmen.data.rng import RngState, apply_snapshot, pack_main_state, set_main_state, unpack_state
@@ -192,11 +194,20 @@ class CollateTap:
 
 
 class WorkerStart:
-    """Runs when a worker starts: the user's `worker_init_fn` first, then the random state kept for this worker."""
+    """Runs when a worker starts: the user's `worker_init_fn` first, then the random state kept for this worker.
 
-    def __init__(self, init_fn: Callable[[int], None] | None, states: Mapping[int, RngState]) -> None:
+    Args:
+        init_fn: The user's.
+        states: Worker number to state.
+        ready: Shared memory in which each worker notes when it was ready; `None` for none.
+    """
+
+    def __init__(
+        self, init_fn: Callable[[int], None] | None, states: Mapping[int, RngState], ready: Tensor | None = None
+    ) -> None:
         self.init_fn = init_fn
         self.states = states
+        self.ready = ready
 
     def __call__(self, worker_id: int) -> None:
         """Initialise the worker."""
@@ -205,6 +216,8 @@ class WorkerStart:
         state = self.states.get(worker_id)
         if state is not None:
             set_main_state(state)
+        if self.ready is not None:
+            self.ready[worker_id] = monotonic()
 
 
 class WorkerStates:

@@ -1,11 +1,15 @@
-"""Measure, over a few batches, what share of the time training waits for its loader, and say what to set."""
+"""Measure what training waits for: its batches, and the workers that are started anew; say what to set."""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
-from time import perf_counter
+from time import monotonic, perf_counter, process_time
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from fulmen.errors import PossibleUserWarning, warn
 from fulmen.utilities.system import suggested_max_num_workers
@@ -13,6 +17,9 @@ from fulmen.utilities.system import suggested_max_num_workers
 MEASURED = 24
 SHARE = 0.5
 LEAST_WAIT_S = 0.01
+START_SHARE = 0.1
+LEAST_START_S = 0.5
+MOST_READERS = 16
 
 
 class WaitWatch:
@@ -34,40 +41,116 @@ class WaitWatch:
         self._name = name
         self._waits: list[float] = []
         self._rounds: list[float] = []
+        self._busy = 0.0
         self._last = 0.0
 
     def __call__(self) -> Any:
         """Fetch a batch and take the time."""
-        started = perf_counter()
+        started, busy = perf_counter(), process_time()
         batch = self._fetch()
         ended = perf_counter()
         if self._last:
             self._waits.append(ended - started)
             self._rounds.append(ended - self._last)
+            self._busy += process_time() - busy
         self._last = ended
         if len(self._waits) == MEASURED:
             self._replace(self._fetch)
-            judge(self._waits, self._rounds, self._workers, self._name)
+            computes = self._workers != 0 or self._busy > SHARE * sum(self._waits)
+            judge(self._waits, self._rounds, self._workers, self._name, computes=computes)
         return batch
 
 
-def judge(waits: list[float], rounds: list[float], workers: int | None, name: str) -> None:
-    """Give warning W105 if the median wait is long in itself and most of the median batch.
+def judge(
+    waits: list[float], rounds: list[float], workers: int | None, name: str, *, computes: bool = True
+) -> int | None:
+    """Give warning W105 if the median wait is long in itself and most of the median batch, and workers would help.
+
+    A batch takes as long to read as was waited for it (with workers, which all were busy: their number times the
+    time per batch); as many workers as that is of the rest of the time keep up with training.
 
     Args:
         waits: Seconds spent in the loader, per batch.
         rounds: Seconds from one batch to the next.
         workers: The loader's ``num_workers``; `None` if it has no such thing (then nothing is said).
         name: The loader's name.
+        computes: Reading is work for the CPU, so that more workers than cores do not help; else it is waiting for
+            disks or the network.
+
+    Returns:
+        The number of workers to set; `None` if nothing was said.
     """
     wait, whole = statistics.median(waits), statistics.median(rounds)
-    best = suggested_max_num_workers(1)
-    if workers is None or workers >= best or wait < LEAST_WAIT_S or wait < SHARE * whole:
-        return
+    if workers is None or wait < LEAST_WAIT_S or wait < SHARE * whole:
+        return None
+    reading = workers * whole if workers else wait
+    training = max(whole - wait, 1e-6)
+    enough = max(math.ceil(reading / training - 0.05), workers + 1)
+    most = suggested_max_num_workers(1) if computes else MOST_READERS
+    number = min(enough, most)
+    if number <= workers:
+        return None
+    reason = f"{enough} would keep up"
+    if number < enough:
+        reason = f"this machine has cores for {most}" if computes else f"more than {most} seldom help"
+        reason += "; the rest must come from a faster data set"
     warn(
         "W105",
         f"{name}: training waits {wait * 1e3:.0f} ms of every {whole * 1e3:.0f} ms per batch for its data (median of "
-        f"{len(waits)} batches, num_workers={workers}). Set DataLoader(num_workers={best}, persistent_workers=True).",
+        f"{len(waits)} batches, num_workers={workers}). Set DataLoader(num_workers={number}): a batch takes "
+        f"{reading * 1e3:.0f} ms to read and {training * 1e3:.0f} ms to train on ({reason}).",
         key=name,
         category=PossibleUserWarning,
     )
+    return number
+
+
+class StartClock:
+    """Measures how long a loader's workers take from `begin` until each is ready for its first batch.
+
+    Args:
+        workers: Their number.
+        name: The loader's name in the warning.
+
+    Attributes:
+        ready: When each worker was ready (``time.monotonic``), in shared memory.
+    """
+
+    def __init__(self, workers: int, name: str) -> None:
+        self.ready: Tensor = torch.zeros(workers, dtype=torch.float64).share_memory_()
+        self._name = name
+        self._begun = 0.0
+
+    def begin(self) -> None:
+        """The workers are about to be started."""
+        self.ready.zero_()
+        self._begun = monotonic()
+
+    def seconds(self) -> float | None:
+        """Return how long the start took; `None` as long as not all workers are ready."""
+        if not self._begun or not bool(self.ready.all()):
+            return None
+        return float(self.ready.max()) - self._begun
+
+    def judge(self) -> bool:
+        """The next epoch begins: give warning W116 if the start was long, and a good part of the time since then.
+
+        Returns:
+            Whether the start could be measured.
+        """
+        took = self.seconds()
+        if took is None:
+            return False
+        period = monotonic() - self._begun
+        if took >= LEAST_START_S and took >= START_SHARE * period:
+            number = len(self.ready)
+            warn(
+                "W116",
+                f"{self._name}: starting its {number} worker{'s' if number > 1 else ''} took {took:.1f} s of the "
+                f"{period:.1f} s from the start of one epoch to that of the next ({took / period:.0%}, measured). Set "
+                "DataLoader(persistent_workers=True) to keep them. Their random numbers then go on from epoch to "
+                "epoch, and changes of the data set in the main process no longer reach them.",
+                key=self._name,
+                category=PossibleUserWarning,
+            )
+        return True
