@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fulmen.engine.hooks.running import Cursor
 from fulmen.engine.results.store import View, to_numbers
+from fulmen.loggers.sender import RowSender
 
 
 class MetricsHub:
@@ -18,6 +19,7 @@ class MetricsHub:
         cursor: Its `results` is the store in use.
         loggers: Gives the loggers in use.
         record: Called with kind and fields for the run record; `None` for none.
+        sender: Sends rows to loggers; a plain one if not given.
     """
 
     def __init__(
@@ -25,7 +27,9 @@ class MetricsHub:
         cursor: Cursor,
         loggers: Callable[[], Iterable[Any]],
         record: Callable[..., None] | None = None,
+        sender: RowSender | None = None,
     ) -> None:
+        self.sender = RowSender() if sender is None else sender
         self.cursor = cursor
         self.loggers = loggers
         self.record = record
@@ -122,7 +126,6 @@ class MetricsHub:
                 numbers.setdefault("epoch", epoch)
                 step = default_step
         for logger in loggers:
-            logger.log_metrics(metrics=numbers, step=step)
-            logger.save()
+            self.sender.send(logger, numbers, step)
         if self.record is not None:
             self.record("metrics", step=step, values=numbers)
