@@ -235,7 +235,7 @@ def test_refit_checked(policy: Policy, on: bool) -> None:
     trainer = fit(module, policy=policy)
     seen = len(module.seen)
     if on:
-        with pytest.raises(MisconfigurationException, match=r"nothing left to train.*fit_loop.max_epochs"):
+        with pytest.raises(MisconfigurationException, match=r"nothing left to train.*additional_epochs=1"):
             trainer.fit(module, loader())
     else:
         trainer.fit(module, loader())
@@ -279,6 +279,137 @@ def test_last_is_newest(policy: Policy, on: bool, tmp_path: Path) -> None:
     fit(Worsening(), loader(), loader(2), callbacks=callback, **arguments)
     last = torch.load(tmp_path / "last.ckpt", weights_only=True)
     assert last["global_step"] == (18 if on else 6)
+
+
+class Recovering(Toy):
+    """Its value worsens in the second epoch and is better than ever from the third on; notes its validations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.validated: list[int] = []
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        epoch = self.current_epoch
+        self.log("v", 2.0 if epoch == 1 else 1.0 / (1 + epoch))
+
+    def on_validation_end(self) -> None:
+        if not self.trainer.sanity_checking:
+            self.validated.append(self.trainer.global_step)
+
+
+@pytest.mark.feature("K-02", "T-03")
+@both("stops_anew")
+def test_stops_anew(policy: Policy, on: bool) -> None:
+    callback = EarlyStopping("v", patience=1)
+    arguments: dict[str, Any] = {"max_epochs": 6, "min_epochs": 4, "policy": policy, "callbacks": callback}
+    with pytest.warns(UserWarning, match="min_epochs=4"):
+        trainer = fit(Recovering(), loader(), loader(2), **arguments)
+    assert trainer.current_epoch == (6 if on else 4)
+    assert trainer.should_stop is not on
+
+
+@pytest.mark.feature("C-01")
+@both("monitors_wait")
+def test_monitors_wait(policy: Policy, on: bool, tmp_path: Path) -> None:
+    class ByStep(Toy):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("v", float(self.trainer.global_step))
+
+    callback = ModelCheckpoint(
+        tmp_path, "{step}-{v:.0f}", monitor="v", save_top_k=-1, every_n_train_steps=2, auto_insert_metric_name=False
+    )
+    arguments: dict[str, Any] = {"max_epochs": 1, "val_check_interval": 3, "enable_checkpointing": True}
+    fit(ByStep(), loader(12), loader(2), callbacks=callback, policy=policy, num_sanity_val_steps=0, **arguments)
+    # Validations after 3 and 6 of 6 steps, occasions after 2, 4 and 6: there is no value yet at the first, and Lightning
+    # too waits at the last batch of an epoch.
+    names = sorted(path.stem for path in tmp_path.iterdir() if path.suffix == ".ckpt")
+    assert names == (["3-3", "6-6"] if on else ["3-3", "4-3", "6-6"])
+
+
+@pytest.mark.feature("T-03", "T-04")
+@both("end_validates")
+def test_end_validates(policy: Policy, on: bool, tmp_path: Path) -> None:
+    module = Recovering()
+    callback = ModelCheckpoint(tmp_path, "{step}", monitor="v", save_on_train_epoch_end=False, save_top_k=-1)
+    arguments: dict[str, Any] = {"max_epochs": -1, "max_steps": 9, "enable_checkpointing": True}
+    fit(module, loader(12), loader(2), callbacks=callback, policy=policy.replace(last_is_newest=False), **arguments)
+    assert module.validated == ([6, 9] if on else [6])
+    names = sorted(path.stem for path in tmp_path.iterdir() if path.suffix == ".ckpt")
+    assert names == (["step=6", "step=9"] if on else ["step=6"])
+
+
+@pytest.mark.feature("T-03")
+@both("end_validates")
+def test_end_validates_after_a_stop_in_an_epoch_without_validation(policy: Policy, on: bool) -> None:
+    class Stopping(Recovering):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.trainer.should_stop = self.trainer.global_step >= 7
+            return super().training_step(batch, batch_idx)
+
+    module = Stopping()
+    fit(module, loader(12), loader(2), policy=policy, max_epochs=5, check_val_every_n_epoch=3)
+    assert module.validated == ([8] if on else [])
+
+
+@pytest.mark.feature("C-02", "T-03")
+@both("end_validates")
+def test_end_validates_after_a_resume_at_the_last_batch(policy: Policy, on: bool, tmp_path: Path) -> None:
+    """A checkpoint of the batch that `max_steps` ends at goes on with what follows it: validation, the epoch's end."""
+
+    class Ends(Recovering):
+        def on_train_epoch_end(self) -> None:
+            self.validated.append(-self.trainer.global_step)
+
+        def on_train_batch_end(self, *args: Any) -> None:
+            if self.trainer.global_step == 9 and not (tmp_path / "x.ckpt").exists():
+                self.trainer.save_checkpoint(tmp_path / "x.ckpt")
+
+    whole, rest = Ends(), Ends()
+    fit(whole, loader(12), loader(2), policy=policy, max_epochs=-1, max_steps=9)
+    assert whole.validated == ([6, -6, 9, -9] if on else [6, -6, -9])
+    trainer = quiet(policy=policy, max_epochs=-1, max_steps=9)
+    trainer.fit(rest, loader(12), loader(2), ckpt_path=tmp_path / "x.ckpt")
+    assert rest.validated == ([9, -9] if on else [])
+    assert trainer.current_epoch == (2 if on else 1)
+    assert torch.equal(weights(rest), weights(whole))
+
+
+@pytest.mark.feature("T-03")
+@both("min_steps_alone")
+def test_min_steps_alone(policy: Policy, on: bool) -> None:
+    class Stopping(Toy):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.trainer.should_stop = True
+            return super().training_step(batch, batch_idx)
+
+    with pytest.warns(UserWarning, match="min_steps=2"):
+        trainer = fit(Stopping(), loader(12), policy=policy, max_epochs=3, min_steps=2)
+    assert trainer.global_step == (2 if on else 6)
+
+
+@pytest.mark.feature("T-02", "C-03")
+@both("evaluates_at_checkpoint")
+@pytest.mark.parametrize("call", ["validate", "test"])
+def test_evaluates_at_checkpoint(policy: Policy, on: bool, call: str, tmp_path: Path) -> None:
+    class Steps(Toy):
+        seen: tuple[int, int] = (0, 0)
+
+        def on_validation_start(self) -> None:
+            type(self).seen = (self.trainer.global_step, self.trainer.current_epoch)
+
+        on_test_start = on_validation_start
+
+    first = fit(Toy(), loader(12), max_epochs=2, policy=policy)
+    first.save_checkpoint(tmp_path / "x.ckpt")
+    logger = CSVLogger(tmp_path)
+    trainer = quiet(policy=policy, logger=logger)
+    getattr(trainer, call)(Steps(), loader(2), ckpt_path=tmp_path / "x.ckpt", verbose=False)
+    (line,) = (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()[1:]
+    header = (Path(logger.log_dir) / "metrics.csv").read_text().splitlines()[0].split(",")
+    row = dict(zip(header, line.split(","), strict=True))
+    assert (row["step"], row["epoch"]) == (("12", "2") if on else ("0", "0"))
+    assert Steps.seen == ((12, 2) if on else (0, 0))
+    assert (trainer.global_step, trainer.current_epoch) == (0, 0)
 
 
 class Lying(IterableDataset[Any]):

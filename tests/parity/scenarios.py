@@ -369,8 +369,8 @@ SCENARIOS: dict[str, Scenario] = {
     "two workers": Scenario(classifier(), loaders(dataset=Augmented(rows(24)), num_workers=2), {"max_epochs": 2}),
     "limits": Scenario(classifier(), loaders(), {"limit_train_batches": 0.5, "limit_val_batches": 2}),
     "fast_dev_run": Scenario(classifier(), loaders(), {"fast_dev_run": 2}),
-    "max_steps inside an epoch": Scenario(classifier(), loaders(), {"max_steps": 13, "max_epochs": -1}),
-    "min_steps over max_epochs": Scenario(classifier(), loaders(), {"max_steps": 25, "min_steps": 12}),
+    "max_steps inside an epoch": Scenario(classifier(), loaders(), {"max_steps": 13, "max_epochs": -1}, listed=True),
+    "min_steps over max_epochs": Scenario(classifier(), loaders(), {"max_steps": 25, "min_steps": 12}, listed=True),
     "EarlyStopping": Scenario(classifier(), loaders(), {"max_epochs": 12}, early_stopping),
     "EarlyStopping, min_epochs": Scenario(
         classifier(configure=sgd), loaders(), {"max_epochs": 12, "min_epochs": 6}, early_stopping

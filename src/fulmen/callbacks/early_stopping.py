@@ -50,7 +50,7 @@ class EarlyStopping(PlainState, Callback):
     """Stop training when a monitored value stops improving, reaches a goal, diverges or is not finite.
 
     Each check decides anew: where a stop is put off (`Trainer(min_epochs=...)`) and the value recovers meanwhile,
-    training goes on (`fulmen.Policy.monitors_last`; Lightning stops at `min_epochs` all the same). Checks are skipped
+    training goes on (`fulmen.Policy.stops_anew`; Lightning stops at `min_epochs` all the same). Checks are skipped
     in `fast_dev_run`, in the sanity check, and in epochs without a validation if the value comes from validation.
 
     Args:
@@ -196,7 +196,7 @@ class EarlyStopping(PlainState, Callback):
 
     def _must_wait(self, trainer: Trainer) -> bool:
         """Whether the value is one of an earlier epoch's validation, or may still come with the first one."""
-        if not policy_of(trainer).monitors_last:
+        if not policy_of(trainer).monitors_wait:
             return False
         to_come = can_validate(trainer) and not self._watch.validated
         return self._watch.stale(trainer) or (to_come and self.monitor not in trainer.callback_metrics)
@@ -221,7 +221,7 @@ class EarlyStopping(PlainState, Callback):
         should_stop = bool(trainer.strategy.reduce_boolean_decision(should_stop, all=False))
         if should_stop:
             self._vote(trainer, reason)
-        elif self.votes_to_stop and policy_of(trainer).monitors_last:
+        elif self.votes_to_stop and policy_of(trainer).stops_anew:
             self._withdraw(trainer)
         if reason and self.verbose:
             self._log_info(trainer, reason, self.log_rank_zero_only)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from fulmen.callbacks.callback import Callback
 from fulmen.engine.hooks.table import ignores_outputs
-from fulmen.errors import ArgumentTypeError, ArgumentValueError, suggest
+from fulmen.errors import ArgumentValueError, suggest
+from fulmen.utilities.durations import read_duration
 from fulmen.utilities.rank_zero import rank_zero_info
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fulmen.trainer.trainer import Trainer
 
 _STAGES = ("train", "validate", "test", "predict")
-_UNITS = ("weeks", "days", "hours", "minutes", "seconds", "milliseconds", "microseconds")
 
 
 class Timer(Callback):
@@ -176,38 +175,3 @@ def _stage(stage: Any) -> str:
     if name not in _STAGES:
         raise ArgumentValueError(f"Timer: there is no stage {name!r}; it is one of {_STAGES}.{suggest(name, _STAGES)}")
     return name
-
-
-def read_duration(duration: Any, where: str) -> timedelta | None:
-    """Read a duration given as text, timedelta, dict or `None`.
-
-    Args:
-        duration: ``"DD:HH:MM:SS"``, a timedelta, a dict of its arguments, or `None`.
-        where: Stands in front of an error, such as ``"Timer(duration=5)"``.
-
-    Raises:
-        ArgumentTypeError: Another type.
-        ArgumentValueError: Text or dict that cannot be read; a negative duration.
-    """
-    if duration is None:
-        return None
-    if isinstance(duration, str):
-        match = re.fullmatch(r"(\d+):(\d\d):(\d\d):(\d\d)", duration.strip())
-        if match is None:
-            raise ArgumentValueError(f"{where}: text has the form DD:HH:MM:SS, such as '00:12:00:00' for 12 hours.")
-        days, hours, minutes, seconds = map(int, match.groups())
-        span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-    elif isinstance(duration, dict):
-        for unit, count in duration.items():
-            if unit not in _UNITS:
-                raise ArgumentValueError(f"{where}: {unit!r} is no unit.{suggest(str(unit), _UNITS)} Units: {_UNITS}.")
-            if isinstance(count, bool) or not isinstance(count, (int, float)):
-                raise ArgumentTypeError(f"{where}: {unit}={count!r} is no number.")
-        span = timedelta(**duration)
-    elif isinstance(duration, timedelta):
-        span = duration
-    else:
-        raise ArgumentTypeError(f"{where}: give text DD:HH:MM:SS, a timedelta, a dict of its arguments, or None.")
-    if span < timedelta(0):
-        raise ArgumentValueError(f"{where}: a duration cannot be negative.")
-    return span

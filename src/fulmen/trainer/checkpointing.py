@@ -96,7 +96,7 @@ def _identity(trainer: Trainer) -> dict[str, Any]:
 def _training_state(trainer: Trainer) -> dict[str, Any]:
     strategy = trainer.strategy
     for logger in trainer.loggers:
-        logger.save()  # after a resume rows from before the checkpoint do not come again
+        trainer.hub.sender.call(logger, "save")  # after a resume rows from before the checkpoint do not come again
     state: dict[str, Any] = {"callbacks": {}}
     check_keys(trainer.callbacks)  # some may have come during the run
     for callback in trainer.callbacks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from fulmen.core.datamodule import LightningDataModule
@@ -9,9 +10,9 @@ from fulmen.core.module import LightningModule
 from fulmen.engine.hooks import spec
 from fulmen.engine.hooks.table import overrides
 from fulmen.engine.loops.loaders import missing_loader
-from fulmen.engine.loops.schedule import why_done
 from fulmen.engine.loops.signatures import check_step
-from fulmen.errors import ArgumentTypeError, DataError, MisconfigurationException
+from fulmen.errors import ArgumentTypeError, DataError, MisconfigurationException, suggest
+from fulmen.trainer.limits import check_limits
 from fulmen.trainer.states import TrainerFn
 
 if TYPE_CHECKING:
@@ -70,6 +71,46 @@ def check_request(trainer: Trainer, request: Request) -> None:
     owner = data if data is not None else module
     if request.loaders.get(loader) is None and not _gives(owner, loader):
         raise DataError(f"{where}: {missing_loader(loader, name, fitting=request.fn == TrainerFn.FITTING)}")
+    if request.fn == TrainerFn.FITTING:
+        check_limits(trainer, request)
+
+
+_MEANT = {
+    "train_loader": "train_dataloaders",
+    "train_data": "train_dataloaders",
+    "val_loader": "val_dataloaders",
+    "valid_dataloaders": "val_dataloaders",
+    "data": "datamodule",
+    "dm": "datamodule",
+    "resume_from_checkpoint": "ckpt_path",
+    "checkpoint_path": "ckpt_path",
+    "epochs": "max_epochs",
+    "steps": "max_steps",
+    "test_dataloaders": "dataloaders",
+    "val_dataloaders": "dataloaders",
+    "predict_dataloaders": "dataloaders",
+    "dataloaders": "train_dataloaders",
+    "module": "model",
+}
+
+
+def refuse_unknown(method: Any, unknown: dict[str, Any]) -> None:
+    """Refuse keywords that a call does not know, with the one that was probably meant.
+
+    Raises:
+        TypeError: If there are any.
+    """
+    if not unknown:
+        return
+    names = [p.name for p in signature(method).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    hints = []
+    for name in unknown:
+        meant = _MEANT.get(name)
+        hints.append(f" Did you mean {meant!r}?" if meant in names else suggest(name, names))
+    raise TypeError(
+        f"Trainer.{method.__name__}({', '.join(f'{name}=...' for name in unknown)}): there is no such argument."
+        f"{''.join(hints)}"
+    )
 
 
 def _gives(owner: Any, loader: str) -> bool:
@@ -110,12 +151,4 @@ def _check_fit(trainer: Trainer, request: Request) -> None:
                 f"Trainer(gradient_clip_val={control.clip_value}) does nothing in manual optimization "
                 f"({name}.automatic_optimization is False); leave it out and call `self.clip_gradients(optimizer, "
                 f"{control.clip_value})` before `optimizer.step()`."
-            )
-    if trainer.policy.refit_checked and request.ckpt_path is None and trainer.progress.total_batches:
-        control.should_stop = False
-        reason = why_done(control, trainer.progress, float("inf"))
-        if reason is not None:
-            raise MisconfigurationException(
-                f"Trainer.fit was called again, but there is nothing left to train: {reason}. Raise the limit "
-                "(`trainer.fit_loop.max_epochs = ...` or `max_steps`), or make a new Trainer."
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fulmen.engine.hooks.spec import PREDICT, TEST, VALIDATION
-from fulmen.engine.loops.control import RunControl
+from fulmen.engine.loops.control import RunControl, batches_of
 from fulmen.engine.loops.session import Session
 from fulmen.engine.runtime.flags import check_flag
 from fulmen.trainer.states import TrainerFn, TrainerState
@@ -63,7 +63,7 @@ class LimitViews:
 
     def _set_limit(self, stage: str, value: int | float | None) -> None:
         check_flag(f"limit_{stage}_batches", value)
-        setattr(self._control.limits, stage, value)
+        setattr(self._control.limits, stage, batches_of(value))
         session, loop = self.session, self._loops.get(TrainerFn.FITTING)
         if session is None:
             return

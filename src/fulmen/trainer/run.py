@@ -10,12 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from fulmen.callbacks.callback import Callback
 from fulmen.callbacks.results_table import print_results_table
 from fulmen.core.datahooks import DataHooks
-from fulmen.core.datamodule import LightningDataModule
 from fulmen.core.hparams import merge_hparams
 from fulmen.core.module import LightningModule
 from fulmen.core.optim_config import parse_optimizers
@@ -23,6 +20,7 @@ from fulmen.data.batch_size import batch_size_of, no_rows
 from fulmen.engine.hooks import spec
 from fulmen.engine.hooks.running import pop_module, push_module
 from fulmen.engine.hooks.table import HookTable, overrides
+from fulmen.engine.loops.anomaly import ANOMALY, AnomalyWatch
 from fulmen.engine.loops.evaluate import EvaluationLoop
 from fulmen.engine.loops.fit import FitLoop
 from fulmen.engine.loops.loaders import Loaders
@@ -31,16 +29,19 @@ from fulmen.engine.loops.predict import PredictLoop
 from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.steps import AutomaticStep
 from fulmen.engine.results.store import Results
-from fulmen.errors import CheckpointError, MisconfigurationException, warn
+from fulmen.engine.runtime.policy import compat_mode
+from fulmen.errors import MisconfigurationException, warn
 from fulmen.loggers.logger import Logger
 from fulmen.trainer import checkpointing
 from fulmen.trainer.auto_resume import AUTO, find_own_checkpoint
 from fulmen.trainer.checks import check_request
+from fulmen.trainer.ending import call_all, raise_save_errors, teardown_calls
 from fulmen.trainer.failure import end_failed_run
 from fulmen.trainer.header import run_header
+from fulmen.trainer.limits import KeptCounters, counters_of, train_on
 from fulmen.trainer.requeue import requeued_checkpoint
 from fulmen.trainer.run_manifest import run_manifest
-from fulmen.trainer.setup import attach_model_callbacks, warn_of_misspelt_hooks
+from fulmen.trainer.setup import attach_model_callbacks, check_hooks
 from fulmen.trainer.signals import SignalGuard
 from fulmen.trainer.states import TrainerFn, TrainerStatus
 from fulmen.utilities.rank_zero import rank_zero_info
@@ -63,6 +64,7 @@ class Request:
         weights_only: As in `torch.load`.
         verbose: Whether evaluation prints its table.
         keep: Whether predictions are returned.
+        limits: What `fit` was given of limits, by name; `None` for what was not.
         launched: Whether this is one of the processes that a launcher started.
     """
 
@@ -74,6 +76,7 @@ class Request:
     weights_only: bool | None = None
     verbose: bool = True
     keep: bool = True
+    limits: dict[str, int | None] = field(default_factory=dict)
     launched: bool = False
 
 
@@ -103,6 +106,7 @@ class RunGuard:
         self.mark: Any = None
         self.result: Any = None
         self.set_up = False
+        self.counters = KeptCounters(trainer.progress)
         self.started = 0.0
         self.seedings = seed_calls()
 
@@ -139,11 +143,7 @@ class RunGuard:
         attach_model_callbacks(trainer, module)
         if request.ckpt_path == AUTO:
             request.ckpt_path = find_own_checkpoint(trainer, module)
-        warn_of_misspelt_hooks(module, LightningModule)
-        if request.datamodule is not None:
-            warn_of_misspelt_hooks(request.datamodule, LightningDataModule)
-        for callback in trainer.callbacks:
-            warn_of_misspelt_hooks(callback, Callback)
+        check_hooks(trainer, module, request.datamodule)
         trainer.strategy.setup_environment()
         loaders = self.make_loaders()
         trainer.keep_loop("loaders", loaders)
@@ -237,7 +237,10 @@ class RunGuard:
         if request.fn == TrainerFn.FITTING:
             own = checkpoint.get("fulmen") or {}
             trainer.run_id = own.get("run_id") or trainer.run_id
+            train_on(trainer, request, counters_of(checkpoint))
             checkpointing.rewind_loggers(trainer, checkpoint)
+        elif trainer.policy.evaluates_at_checkpoint and "global_step" in checkpoint:
+            self.counters.lend(counters_of(checkpoint))
         return checkpoint
 
     def make_session(self, loaders: Loaders) -> Session:
@@ -252,6 +255,7 @@ class RunGuard:
             cursor,
             monitors_last=policy.monitors_last,
             strategy_hooks=trainer.runtime.hooks,
+            old_hooks=compat_mode(),
         )
         kind = AutomaticStep if module.automatic_optimization else ManualStep
         room = kind(module, trainer.runtime, cursor, trainer.progress, trainer.control, policy)
@@ -351,7 +355,7 @@ class RunGuard:
             trainer.keep_loop(fn.value, loop)
             loop.sanity_check()
             if trainer.plan.flags.detect_anomaly:
-                self.stack.enter_context(torch.autograd.set_detect_anomaly(True))
+                trainer.keep_loop(ANOMALY, self.stack.enter_context(AnomalyWatch(session)))
             if trainer.plan.summary:
                 rank_zero_info(run_header(trainer, session.loaders.train()))
             return loop
@@ -391,47 +395,24 @@ class RunGuard:
         if request.fn == TrainerFn.FITTING:
             self.hooks.fire(spec.FIT_END)
         trainer.cursor.hook = spec.SPECS[spec.TEARDOWN]
-        for call in self.teardown_calls():
-            call()
+        call_all(self.teardown_calls())
         trainer.cursor.hook = None
         if not self.nested:
             trainer.end_record("finished", seconds=time.time() - self.started)
-            for logger in trainer.loggers:
-                logger.finalize("success")
+            sender = trainer.hub.sender
+            sender.finish(trainer.loggers)
+            call_all([partial(sender.call, logger, "finalize", "success") for logger in trainer.loggers])
         trainer.state.status = TrainerStatus.FINISHED
         self.result = result
         if request.fn == TrainerFn.FITTING:
-            self.raise_save_errors()
+            raise_save_errors(trainer)
         elif request.fn != TrainerFn.PREDICTING and request.verbose and trainer.is_global_zero:
             print_results_table(result, request.fn.value)
 
-    def raise_save_errors(self) -> None:
-        """Checkpoints that could not be written are an error at the end, not during training."""
-        errors = [error for callback in self.trainer.checkpoint_callbacks for error in callback.save_errors]
-        if errors:
-            raise CheckpointError(
-                f"Training has finished, but {len(errors)} checkpoint(s) could not be written; the first error was: "
-                f"{errors[0]}"
-            ) from errors[0]
-
     def teardown_calls(self) -> list[Callable[[], Any]]:
         """`teardown` of data module, callbacks and module, if their `setup` was called; only once."""
-        if not self.set_up:
-            return []
-        self.set_up = False
-        trainer, request = self.trainer, self.request
-        stage = request.fn.value
-        calls: list[Callable[[], Any]] = []
-        if request.datamodule is not None and overrides(request.datamodule, spec.TEARDOWN, DataHooks):
-            calls.append(partial(request.datamodule.teardown, stage))
-        calls.extend(
-            partial(callback.teardown, trainer, request.module, stage)
-            for callback in trainer.callbacks
-            if overrides(callback, spec.TEARDOWN, Callback)
-        )
-        if overrides(request.module, spec.TEARDOWN, LightningModule):
-            calls.append(partial(request.module.teardown, stage))
-        return calls
+        called, self.set_up = self.set_up, False
+        return teardown_calls(self.trainer, self.request) if called else []
 
     def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         trainer = self.trainer
@@ -441,6 +422,7 @@ class RunGuard:
         finally:
             self.stack.close()
             pop_module()
+            self.counters.back()
             trainer.close_session(self.outer)
             trainer.cursor.back(self.mark)
             if self.nested:

@@ -6,18 +6,20 @@ import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from fulmen.callbacks.timer import Timer
 from fulmen.engine.hooks.running import Cursor
 from fulmen.engine.hooks.spec import PREDICT, TEST, TRAIN_LOADER, VALIDATION
 from fulmen.engine.hooks.table import CallbackList
-from fulmen.engine.loops.control import Limits, Progress, RunControl
+from fulmen.engine.loops.control import Limits, Progress, RunControl, batches_of
 from fulmen.engine.loops.session import Session
 from fulmen.engine.results.hub import MetricsHub
 from fulmen.engine.runtime.flags import TrainerFlags
 from fulmen.engine.runtime.plan import make_plan
 from fulmen.engine.runtime.runtime import Runtime, apply_determinism, make_runtime
 from fulmen.errors import suggest, warn
+from fulmen.loggers.sender import RowSender
 from fulmen.trainer import checkpointing
-from fulmen.trainer.checks import check_module
+from fulmen.trainer.checks import check_module, refuse_unknown
 from fulmen.trainer.environment import defaults_from_environment
 from fulmen.trainer.failure import describe_failure
 from fulmen.trainer.header import describe_trainer
@@ -62,7 +64,7 @@ class Trainer(TrainerViews):
         limit_test_batches: The same for tests.
         limit_predict_batches: The same for prediction.
         overfit_batches: Not available in this version.
-        val_check_interval: Validate each so many batches (int) or share of an epoch (float).
+        val_check_interval: Validate each so many batches (int), share of an epoch (float), or time, as `max_time`.
         check_val_every_n_epoch: Validate each so many epochs; `None` counts batches over epochs.
         num_sanity_val_steps: Validation batches before training, -1 for all; 2 if not given.
         log_every_n_steps: Rows of step values each so many batches; 50 if not given.
@@ -116,7 +118,7 @@ class Trainer(TrainerViews):
         limit_test_batches: int | float | None = None,
         limit_predict_batches: int | float | None = None,
         overfit_batches: int | float = 0.0,
-        val_check_interval: int | float | None = None,
+        val_check_interval: int | float | str | timedelta | dict[str, int] | None = None,
         check_val_every_n_epoch: int | None = 1,
         num_sanity_val_steps: int | None = None,
         log_every_n_steps: int | None = None,
@@ -156,7 +158,8 @@ class Trainer(TrainerViews):
         self.manifest: dict[str, Any] | None = None
         self.enable_autolog_hparams = flags.enable_autolog_hparams
         self._runtime = make_runtime(self.plan)
-        self._control = _control(self.plan)
+        callbacks = make_callbacks(self.plan)
+        self._control = _control(self.plan, timed=any(isinstance(callback, Timer) for callback in callbacks))
         self._progress = Progress()
         self._cursor = Cursor()
         self.state = TrainerState(self._cursor)
@@ -165,8 +168,8 @@ class Trainer(TrainerViews):
         self._module: Any = None
         self._ckpt_path: Any = None
         self._record: Any = None
-        self._hub = MetricsHub(self._cursor, self._current_loggers)
-        self._callbacks = CallbackList(make_callbacks(self.plan))
+        self._hub = self._make_hub()
+        self._callbacks = CallbackList(callbacks)
         self._control.loggers = make_loggers(self.plan)
         self.fit_loop = FitLoopView(self)
         self.validate_loop = LoopView(self, VALIDATION.loader)
@@ -183,8 +186,13 @@ class Trainer(TrainerViews):
         datamodule: LightningDataModule | None = None,
         ckpt_path: PathOrStr | None = None,
         weights_only: bool | None = None,
+        *,
+        max_epochs: int | None = None,
+        max_steps: int | None = None,
+        additional_epochs: int | None = None,
+        **unknown: Any,
     ) -> None:
-        """Train.
+        """Train, or train on: a later call goes on from the epoch that the one before reached.
 
         Args:
             model: The module.
@@ -193,14 +201,22 @@ class Trainer(TrainerViews):
             datamodule: Data module that gives all loaders.
             ckpt_path: Checkpoint to go on from: a path, `"best"` or `"last"`.
             weights_only: `False` also unpickles foreign objects of the checkpoint; only for files that you trust.
+            max_epochs: The Trainer's new `max_epochs`; counts the epochs of earlier calls.
+            max_steps: The Trainer's new `max_steps`; counts the updates of earlier calls.
+            additional_epochs: Train so many epochs from here, or from the checkpoint.
+            **unknown: Refused, with a suggestion.
 
         Raises:
-            MisconfigurationException: If something is missing or wrong, before any training.
+            MisconfigurationException: If something is missing or wrong, before any training; also if a second `fit`
+                has nothing left to do. With the `ckpt_path` of a run that is over it is one line instead.
+            TypeError: For an unknown keyword.
         """
+        refuse_unknown(Trainer.fit, unknown)
         module = check_module(model, "Trainer.fit")
         train, datamodule = self._split(train_dataloaders, datamodule)
         loaders = {TRAIN_LOADER: train, VALIDATION.loader: val_dataloaders}
-        request = Request(TrainerFn.FITTING, module, datamodule, loaders, ckpt_path, weights_only)
+        limits = {"max_epochs": max_epochs, "max_steps": max_steps, "additional_epochs": additional_epochs}
+        request = Request(TrainerFn.FITTING, module, datamodule, loaders, ckpt_path, weights_only, limits=limits)
         if self.plan.retry is None:
             run(self, request)
         else:
@@ -216,6 +232,7 @@ class Trainer(TrainerViews):
         verbose: bool = True,
         datamodule: LightningDataModule | None = None,
         weights_only: bool | None = None,
+        **unknown: Any,
     ) -> list[dict[str, float]]:
         """Run validation once.
 
@@ -226,10 +243,12 @@ class Trainer(TrainerViews):
             verbose: Print the table of results.
             datamodule: Data module that gives the loaders.
             weights_only: As in `fit`.
+            **unknown: Refused, with a suggestion.
 
         Returns:
             One dict of logged values per loader.
         """
+        refuse_unknown(Trainer.validate, unknown)
         return self._evaluate(
             TrainerFn.VALIDATING, model, dataloaders, ckpt_path, verbose, datamodule, weights_only, VALIDATION.loader
         )
@@ -242,8 +261,10 @@ class Trainer(TrainerViews):
         verbose: bool = True,
         datamodule: LightningDataModule | None = None,
         weights_only: bool | None = None,
+        **unknown: Any,
     ) -> list[dict[str, float]]:
-        """Run the test once; arguments and result as in `validate`."""
+        """Run the test once; arguments (other keywords are refused: ``**unknown``) and result as in `validate`."""
+        refuse_unknown(Trainer.test, unknown)
         return self._evaluate(
             TrainerFn.TESTING, model, dataloaders, ckpt_path, verbose, datamodule, weights_only, TEST.loader
         )
@@ -256,6 +277,7 @@ class Trainer(TrainerViews):
         return_predictions: bool | None = None,
         ckpt_path: PathOrStr | None = None,
         weights_only: bool | None = None,
+        **unknown: Any,
     ) -> list[Any] | None:
         """Predict.
 
@@ -266,10 +288,12 @@ class Trainer(TrainerViews):
             return_predictions: Whether outputs are kept and returned (default `True`).
             ckpt_path: Checkpoint to load: a path, `"best"` or `"last"`.
             weights_only: As in `fit`.
+            **unknown: Refused, with a suggestion.
 
         Returns:
             Outputs of all batches, for several loaders a list of such lists; `None` if they are not kept.
         """
+        refuse_unknown(Trainer.predict, unknown)
         module, path = self._module_and_path(TrainerFn.PREDICTING, model, ckpt_path)
         given, datamodule = self._split(dataloaders, datamodule)
         datamodule = self._kept_datamodule(model, given, datamodule)
@@ -416,6 +440,10 @@ class Trainer(TrainerViews):
         """Remember a loop for the views."""
         self._loops[name] = loop
 
+    def kept_loop(self, name: str) -> Any:
+        """What `keep_loop` was given under that name, or `None`."""
+        return self._loops.get(name)
+
     def running_loop(self) -> Any:
         """The loop of the running call, or `None`."""
         return self._loops.get(self.state.fn.value) if self.state.fn is not None else None
@@ -459,6 +487,13 @@ class Trainer(TrainerViews):
         record.write("end", status=status, seconds=seconds, epoch=self.current_epoch, step=self.global_step)
         record.close()
 
+    def _make_hub(self) -> MetricsHub:
+        sender = RowSender(
+            survives=self.policy.survive_logger_failure,
+            folder=lambda: str(self.log_dir) if self.log_dir is not None else None,
+        )
+        return MetricsHub(self._cursor, self._current_loggers, sender=sender)
+
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         state.update(session=None, _loops={}, _record=None, _hub=self._hub.state_dict(), _cursor=None)
@@ -472,31 +507,33 @@ class Trainer(TrainerViews):
         self.state.fn, status = state["state"]
         if status.stopped:  # a copy made inside of a run does not run
             self.state.status = status
-        self._hub = MetricsHub(self._cursor, self._current_loggers)
+        self._hub = self._make_hub()
         self._hub.load_state_dict(state["_hub"])
 
     def __repr__(self) -> str:
         return describe_trainer(self)
 
 
-def _control(plan: Any) -> RunControl:
-    """The changeable half of a plan."""
+def _control(plan: Any, *, timed: bool) -> RunControl:
+    """The changeable half of a plan; `timed`: a `Timer` ends the run."""
     flags = plan.flags
     dev = plan.fast_dev_run
     max_epochs, max_steps = flags.max_epochs, flags.max_steps
     if dev:
         max_epochs, max_steps = 1, dev
-    elif max_epochs is None and max_steps == -1 and plan.max_time is None:
+    elif max_epochs is None and max_steps == -1 and not timed:
         warn(
             "W408",
             "Trainer(max_epochs=None): no limit was given, training stops after 1000 epochs. Set max_epochs (-1 for no "
-            "limit), max_steps or max_time.",
+            "limit), max_steps, max_time or a Timer.",
         )
         max_epochs = 1000
     elif max_epochs is None:
         max_epochs = -1
-    limits = Limits(*(dev or getattr(flags, f"limit_{stage}_batches") for stage in ("train", "val", "test", "predict")))
-    return RunControl(
+    limits = Limits(
+        *(dev or batches_of(getattr(flags, f"limit_{stage}_batches")) for stage in ("train", "val", "test", "predict"))
+    )
+    control = RunControl(
         accumulate=flags.accumulate_grad_batches,
         clip_value=flags.gradient_clip_val,
         clip_algorithm=flags.gradient_clip_algorithm,
@@ -508,7 +545,8 @@ def _control(plan: Any) -> RunControl:
         log_every=plan.log_every if not dev else 1,
         reload_every=flags.reload_dataloaders_every_n_epochs,
         sanity_steps=plan.sanity_steps,
-        val_interval=plan.val_interval,
         val_every_epochs=1 if dev else flags.check_val_every_n_epoch,
         fast_dev_run=bool(dev),
     )
+    control.set_val_interval(plan.val_interval)
+    return control

@@ -264,14 +264,14 @@ class TrainerViews(LimitViews):
         self._control.val_every_epochs = value
 
     @property
-    def val_check_interval(self) -> int | float:
-        """Batches, or share of an epoch, from one validation to the next; settable before a fit."""
+    def val_check_interval(self) -> Any:
+        """Batches, share of an epoch, or time from one validation to the next; settable before a fit."""
         return self._control.val_interval
 
     @val_check_interval.setter
-    def val_check_interval(self, value: int | float) -> None:
+    def val_check_interval(self, value: Any) -> None:
         check_flag("val_check_interval", value)
-        self._control.val_interval = value
+        self._control.set_val_interval(value)
 
     @property
     def val_check_batch(self) -> int | float:

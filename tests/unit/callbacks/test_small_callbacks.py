@@ -152,7 +152,7 @@ def test_timer_reads_durations(duration: Any, seconds: float | None) -> None:
         ({"duration": 5}, ArgumentTypeError, "Timer\\(duration=5\\)"),
         ({"duration": {"hour": 1}}, ArgumentValueError, "'hour' is no unit. Did you mean 'hours'"),
         ({"duration": {"hours": "1"}}, ArgumentTypeError, "hours='1'"),
-        ({"duration": timedelta(seconds=-1)}, ArgumentValueError, "cannot be negative"),
+        ({"duration": timedelta(seconds=-1)}, ArgumentValueError, "must not be negative"),
         ({"interval": "steps"}, ArgumentValueError, "Did you mean 'step'"),
     ],
 )

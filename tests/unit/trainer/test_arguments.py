@@ -65,7 +65,12 @@ WRONG: list[tuple[str, Any, type[Exception], tuple[str, ...]]] = [
     ("overfit_batches", 3, BOTH, ("3", "limit_train_batches")),
     ("val_check_interval", 0, VALUE, ("0", "limit_val_batches=0")),
     ("val_check_interval", 1.5, VALUE, ("1.5", "0.0 to 1.0")),
-    ("val_check_interval", "1h", TYPE, ("'1h'", "int")),
+    ("val_check_interval", "1h", VALUE, ("'1h'", "DD:HH:MM:SS")),
+    ("val_check_interval", "00:00:00:00", VALUE, ("more than 0",)),
+    ("val_check_interval", timedelta(-1), VALUE, ("not be negative",)),
+    ("val_check_interval", {"hour": 1}, VALUE, ("'hour'", "'hours'")),
+    ("val_check_interval", {"hours": "1"}, TYPE, ("hours='1'", "number")),
+    ("val_check_interval", True, TYPE, ("True", "int")),
     ("check_val_every_n_epoch", 0, VALUE, ("0", "at least 1")),
     ("check_val_every_n_epoch", 1.0, TYPE, ("1.0", "int")),
     ("num_sanity_val_steps", -2, VALUE, ("-2", "-1: all batches")),
@@ -97,6 +102,8 @@ WRONG: list[tuple[str, Any, type[Exception], tuple[str, ...]]] = [
     ("enable_autolog_hparams", "no", TYPE, ("'no'", "True or False")),
     ("model_registry", "x", BOTH, ("'x'", "not available")),
     ("policy", "right", TYPE, ("'right'", "Policy.right")),
+    ("retry", -1, VALUE, ("-1", "at least 0")),
+    ("retry", "2", TYPE, ("'2'", "RetryPolicy")),
 ]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from fulmen.core.optim_config import LRSchedulerConfig
+from fulmen.utilities.durations import read_duration
 
 
 @dataclass
@@ -94,7 +96,9 @@ class RunControl:
         loggers: The loggers in use.
         reload_every: Make loaders anew every so many epochs, 0 for never.
         sanity_steps: Batches of the sanity check, -1 for all.
-        val_interval: `val_check_interval` as given: int, or fraction of an epoch.
+        val_interval: `val_check_interval` as given: int, fraction of an epoch, or a time.
+        val_seconds: The same as a time, `None` if it is none; `val_batch` is then infinite.
+        val_clock: Clock reading (`time.monotonic`) from which that time runs: the last validation's end.
         val_every_epochs: `check_val_every_n_epoch`.
         val_batch: Validate each so many batches; set when the train loader is known.
     """
@@ -118,7 +122,21 @@ class RunControl:
     loggers: list[Any] = field(default_factory=list)
     reload_every: int = 0
     sanity_steps: int | float = 2
-    val_interval: int | float = 1.0
+    val_interval: Any = 1.0
+    val_seconds: float | None = None
+    val_clock: float = 0.0
     val_every_epochs: int | None = 1
     val_batch: int | float = float("inf")
     fast_dev_run: bool = False
+
+    def set_val_interval(self, value: Any) -> None:
+        """Take a checked `val_check_interval`, which may be a time; `None` means once per epoch."""
+        timed = isinstance(value, (str, dict, timedelta))
+        span = read_duration(value, "val_check_interval") if timed else None
+        self.val_seconds = None if span is None else span.total_seconds()
+        self.val_interval = 1.0 if value is None else batches_of(value)
+
+
+def batches_of(limit: Any) -> Any:
+    """A limit of batches, as an int where a whole float above 1 was given."""
+    return int(limit) if isinstance(limit, float) and limit > 1.0 else limit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import torch
@@ -53,6 +54,7 @@ class FitLoop:
         self.validates = validates
         self.resume = resume
         self.validation = EvaluationLoop(session, VALIDATION, "validate")
+        self.end_validates = session.policy.end_validates
         self.plan: LoaderPlan | None = None
         self.batches: Any = None
         self.num_batches: int | float = 0
@@ -65,10 +67,12 @@ class FitLoop:
         if not self.prepare():
             return
         hooks = self.session.hooks
+        unfinished = self.unfinished()
         hooks.fire(TRAIN_START)
         if self.resume is not None:
             self.go_on(self.resume)
-        while not self.done():
+        while unfinished or not self.done():
+            unfinished = False
             self.train_epoch()
             self.end_epoch()
         hooks.fire(TRAIN_END)
@@ -80,8 +84,18 @@ class FitLoop:
         reason = why_done(session.control, session.progress, self.num_batches)
         if reason is not None:
             self.stop_reason = reason
-            rank_zero_info(f"`Trainer.fit` stopped: {reason}.")
+            rank_zero_info(
+                f"`Trainer.fit` stopped: {reason}."
+                if self.resume is None
+                else f"The checkpoint is of a run that is over: {reason}. Nothing is trained; to train on, call "
+                "`fit(..., additional_epochs=...)`, or give a higher `max_epochs` or `max_steps`."
+            )
         return reason is not None
+
+    def unfinished(self) -> bool:
+        """Whether a checkpoint was written at the run's last batch, before what follows that batch was done."""
+        progress = self.session.progress
+        return self.end_validates and self.resume is not None and progress.closed_batches < progress.total_batches
 
     def prepare(self) -> bool:
         """Make the loaders and start the first epoch's; `False` if there is nothing to train."""
@@ -101,7 +115,8 @@ class FitLoop:
         if self.num_batches:
             set_val_batch(control, self.num_batches)
             self.warn_of_short_epoch()
-        if self.done():
+        control.val_clock = time.monotonic()
+        if not self.unfinished() and self.done():
             return False
         torch.set_grad_enabled(True)
         if self.validates and epoch_validates(control, progress):
@@ -130,8 +145,14 @@ class FitLoop:
             "validation": [plan.stream_state() for plan in self.session.loaders.opened(VALIDATION)],
             "reloaded": [self.last_reload, self.validation.last_reload],
             "validated": dict(self.validation.seen),
+            **self.since_validation(),
             "window": self.session.optimization.state_dict(),
         }
+
+    def since_validation(self) -> dict[str, float]:
+        """Seconds since the last validation, if validation goes by time."""
+        control = self.session.control
+        return {} if control.val_seconds is None else {"since_validation": time.monotonic() - control.val_clock}
 
     def go_on(self, resume: dict[str, Any]) -> None:
         """Be where the checkpoint was written: open windows, data, and last of all random numbers.
@@ -148,6 +169,7 @@ class FitLoop:
         self.last_reload, self.validation.last_reload = resume.get("reloaded") or (self.last_reload, -1)
         self.validation.seen = dict(resume.get("validated") or {})
         session.train_results.on_step = progress.batches > 0
+        session.control.val_clock = time.monotonic() - float(resume.get("since_validation") or 0.0)
         stream = resume.get("stream")
         inside = stream is not None and not stream["complete"] and stream["batches"] == progress.batches
         if progress.batches or inside:
@@ -253,7 +275,9 @@ class FitLoop:
             every = control.log_every
             if every and step.ends_window and (not (progress.stepped_batches + 1) % every or control.should_stop):
                 self.write_step()
-            if self.validates and validation_due(control, progress, is_last=progress.is_last):
+            if self.validates and validation_due(
+                control, progress, is_last=progress.is_last, at_end=self.end_validates
+            ):
                 self.validate(clear=step.ends_window)
         if step.ends_window:
             if control.schedulers and step.automatic:
@@ -332,6 +356,7 @@ class FitLoop:
             session.hooks.call_module(ZERO_GRAD_BEFORE_VALIDATION)
         self.validation.run()
         session.cursor.stage = "train"
+        session.control.val_clock = time.monotonic()
 
     def end_epoch(self) -> None:
         """Epoch values, end hooks, plateau schedulers, one row for the loggers."""

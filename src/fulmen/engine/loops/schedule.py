@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from fulmen.core.optim_config import LRSchedulerConfig
@@ -41,10 +42,30 @@ def epoch_validates(control: RunControl, progress: Progress) -> bool:
     return every is None or (progress.epoch + 1) % every == 0
 
 
-def validation_due(control: RunControl, progress: Progress, *, is_last: bool) -> bool:
-    """Whether to validate after the batch that was just trained on."""
+def run_ends(control: RunControl, progress: Progress) -> bool:
+    """Whether `max_steps` or a stop ends the run at the batch that was just trained on."""
+    return steps_done(control, progress) or (control.should_stop and can_stop(control, progress))
+
+
+def validation_due(control: RunControl, progress: Progress, *, is_last: bool, at_end: bool) -> bool:
+    """Whether to validate after the batch that was just trained on.
+
+    Args:
+        control: The run's control.
+        progress: Its counters.
+        is_last: Whether the batch is its epoch's last.
+        at_end: `Policy.end_validates`.
+    """
+    if at_end and (control.max_steps != -1 or control.should_stop) and run_ends(control, progress):
+        return True
     if not epoch_validates(control, progress):
         return False
+    if control.val_seconds is not None:
+        if control.should_stop and can_stop(control, progress):
+            return True
+        # No later time would come.
+        over = at_end and is_last and progress.epoch + 1 == control.max_epochs
+        return over or time.monotonic() - control.val_clock >= control.val_seconds
     endless = control.val_batch == float("inf")
     whole = isinstance(control.val_interval, float) and control.val_interval == 1.0
     if is_last and (endless or whole):  # by the data, which may end before its length says
@@ -65,7 +86,9 @@ def set_val_batch(control: RunControl, num_batches: int | float) -> None:
         ArgumentValueError: If it cannot be done.
     """
     interval = control.val_interval
-    if isinstance(interval, int):
+    if control.val_seconds is not None:
+        control.val_batch = float("inf")
+    elif isinstance(interval, int):
         control.val_batch = interval
         if interval > num_batches and control.val_every_epochs is not None and control.limits.val != 0:
             raise ArgumentValueError(

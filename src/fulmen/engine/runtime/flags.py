@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
+from fulmen.utilities.durations import read_duration
 from fulmen.utilities.retry import RetryPolicy
 
 
@@ -41,7 +42,8 @@ def share(name: str, value: Any, *, none: bool = True) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise _fail(name, value, must, kind=ArgumentTypeError)
-    if value < 0 or (isinstance(value, float) and not 0.0 <= value <= 1.0):
+    # A whole float above 1 is a number of batches, as 2.0 in a configuration file.
+    if value < 0 or (isinstance(value, float) and not (0.0 <= value <= 1.0 or value.is_integer())):
         raise _fail(name, value, must, kind=ArgumentValueError)
 
 
@@ -137,12 +139,8 @@ class TrainerFlags:
             )
 
     def _check_limits(self) -> None:
-        for unit, none in (("epochs", (None, -1)), ("steps", (-1,))):
-            least, most = getattr(self, f"min_{unit}"), getattr(self, f"max_{unit}")
-            if least is not None and most not in none and least > most:
-                raise MisconfigurationException(
-                    f"Trainer(min_{unit}={least}, max_{unit}={most}): min_{unit} must not be more than max_{unit}."
-                )
+        for unit in ("epochs", "steps"):
+            check_order(unit, getattr(self, f"min_{unit}"), getattr(self, f"max_{unit}"))
 
 
 def _limit_check(name: str, value: Any) -> None:
@@ -181,12 +179,13 @@ def _fast_dev_run(name: str, value: Any) -> None:
 
 
 def _interval(name: str, value: Any) -> None:
-    if value is None or isinstance(value, (str, dict, timedelta)):
-        if value is not None:
-            raise _fail(name, value, "an int (batches) or a float from 0.0 to 1.0", kind=ArgumentTypeError)
+    if value is None:
         return
-    share(name, value, none=False)
-    if value == 0:
+    if isinstance(value, (str, dict, timedelta)):
+        value = read_duration(value, f"Trainer({name}={value!r})")
+    else:
+        share(name, value, none=False)
+    if not value:
         raise _fail(
             name, value, "more than 0; to switch validation off set limit_val_batches=0", kind=ArgumentValueError
         )
@@ -235,13 +234,7 @@ def _folder(name: str, value: Any) -> None:
 
 
 def _max_time(name: str, value: Any) -> None:
-    if value is not None and not isinstance(value, (str, dict, timedelta)):
-        raise _fail(
-            name,
-            value,
-            "a string 'DD:HH:MM:SS', a dict of timedelta's arguments, or a timedelta",
-            kind=ArgumentTypeError,
-        )
+    read_duration(value, f"Trainer({name}={value!r})")
 
 
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
@@ -279,13 +272,36 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "enable_autolog_hparams": _flag(),
     "retry": _retry,
 }
+_OF_FIT: dict[str, Callable[[str, Any], None]] = {"additional_epochs": _at_least(1)}
 
 
-def check_flag(name: str, value: Any) -> None:
-    """Check one argument on its own, as `TrainerFlags.check` does; for those that are settable.
+def check_flag(name: str, value: Any, *, where: str = "Trainer") -> None:
+    """Check one argument on its own, as `TrainerFlags.check` does; for those that are settable or given to `fit`.
+
+    Args:
+        name: Of the argument.
+        value: What was given.
+        where: What stands before the argument in the message.
 
     Raises:
         ArgumentTypeError: For a wrong type.
         ArgumentValueError: For a value out of range.
     """
-    _CHECKS[name](name, value)
+    try:
+        (_CHECKS.get(name) or _OF_FIT[name])(name, value)
+    except MisconfigurationException as error:
+        if where == "Trainer":
+            raise
+        raise type(error)(str(error).replace("Trainer(", f"{where}(", 1)) from None
+
+
+def check_order(unit: str, least: int | None, most: int | None, *, where: str = "Trainer") -> None:
+    """Check that a minimum of `unit` ("epochs" or "steps") is not more than the maximum.
+
+    Raises:
+        MisconfigurationException: If it is.
+    """
+    if least is not None and most is not None and -1 != most < least:
+        raise MisconfigurationException(
+            f"{where}(min_{unit}={least}, max_{unit}={most}): min_{unit} must not be more than max_{unit}."
+        )

@@ -9,7 +9,8 @@ from typing import Any
 
 from fulmen.engine.runtime.flags import TrainerFlags
 from fulmen.engine.runtime.policy import Policy, default_policy
-from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException, suggest
+from fulmen.errors import ArgumentTypeError, MisconfigurationException
+from fulmen.utilities.durations import read_duration
 from fulmen.utilities.retry import RetryPolicy
 
 
@@ -25,7 +26,7 @@ class Plan:
         logger: `True` for the default logger, `False`, or loggers.
         log_every: Rows of step values each so many batches.
         sanity_steps: Batches of the sanity check.
-        val_interval: Validation each so many batches or share of an epoch.
+        val_interval: Validation each so many batches, share of an epoch, or time, as given.
         folder: Where files go, as given or the working folder.
         max_time: Longest duration of training, `None` for no limit.
         policy: Differences from Lightning.
@@ -39,7 +40,7 @@ class Plan:
     logger: Any
     log_every: int
     sanity_steps: int
-    val_interval: int | float
+    val_interval: Any
     folder: str
     max_time: timedelta | None
     policy: Policy
@@ -79,44 +80,9 @@ def make_plan(flags: TrainerFlags) -> Plan:
         sanity_steps=0 if not on else (2 if flags.num_sanity_val_steps is None else flags.num_sanity_val_steps),
         val_interval=1.0 if flags.val_check_interval is None or dev else flags.val_check_interval,
         folder=os.getcwd() if flags.default_root_dir is None else os.fspath(flags.default_root_dir),
-        max_time=parse_duration(flags.max_time),
+        max_time=read_duration(flags.max_time, f"Trainer(max_time={flags.max_time!r})"),
         policy=policy,
     )
-
-
-_UNITS = ("days", "hours", "minutes", "seconds", "weeks", "milliseconds", "microseconds")
-
-
-def parse_duration(value: Any) -> timedelta | None:
-    """Read `max_time`: a timedelta, a dict of its arguments, or `DD:HH:MM:SS`.
-
-    Raises:
-        ArgumentTypeError: If a dict's values are no numbers.
-        ArgumentValueError: For another text, unit or a negative time.
-    """
-    if value is None:
-        return None
-    if isinstance(value, str):
-        parts = value.split(":")
-        if len(parts) != 4 or not all(part.strip().isdigit() for part in parts):
-            raise ArgumentValueError(f"Trainer(max_time={value!r}): must have the form 'DD:HH:MM:SS'.")
-        duration = timedelta(**dict(zip(_UNITS, map(int, parts), strict=False)))
-    elif isinstance(value, dict):
-        for unit in value:
-            if unit not in _UNITS:
-                raise ArgumentValueError(
-                    f"Trainer(max_time={value!r}): {unit!r} is no unit of time; there are {', '.join(_UNITS)}."
-                    f"{suggest(str(unit), _UNITS)}"
-                )
-        try:
-            duration = timedelta(**value)
-        except TypeError as error:
-            raise ArgumentTypeError(f"Trainer(max_time={value!r}): the values must be numbers.") from error
-    else:
-        duration = value
-    if duration < timedelta(0):
-        raise ArgumentValueError(f"Trainer(max_time={value!r}): must not be negative.")
-    return duration
 
 
 def _refuse_later(flags: TrainerFlags) -> None:

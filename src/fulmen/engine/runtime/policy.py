@@ -92,6 +92,27 @@ class Policy:
         "callbacks that decide on monitored values run after the module's hook",
         "50",
     )
+    stops_anew: bool = _switch(
+        "flow",
+        "EarlyStopping before `min_epochs` or `min_steps` sets `should_stop` for good: the run ends there although the "
+        "value recovered",
+        "EarlyStopping decides anew at each check: a stop that was put off is withdrawn when the value recovers",
+        "15",
+    )
+    monitors_wait: bool = _switch(
+        "flow",
+        "a checkpoint due at a step, and a decision in an epoch without validation, take the value of an earlier "
+        "validation",
+        "a checkpoint due at a step whose monitored value comes from validation waits for the next validation, and no "
+        "callback decides on the value of an earlier one",
+        "5, 33",
+    )
+    old_epoch_end_warns: bool = _switch(
+        "flow",
+        "a module with `training_epoch_end`, `validation_epoch_end` or `test_epoch_end` of Lightning 1.x ends the run "
+        "with NotImplementedError",
+        "it gets a warning with the name to use instead, as all hooks of Lightning 1.x do",
+    )
     last_is_newest: bool = _switch(
         "flow",
         "`last.ckpt` is written only when a top-k checkpoint is",
@@ -111,6 +132,30 @@ class Policy:
         "with a warning; a batch without rows makes epoch means NaN",
         "they raise an error that names the loader and says why it is empty; so does a batch without rows, when its "
         "size is asked for",
+    )
+    end_validates: bool = _switch(
+        "flow",
+        "a run that `max_steps` ends inside an epoch does not validate, nor does one that a stop ends in an epoch "
+        "without validation; a checkpoint of its last batch has nothing left to do",
+        "the batch at which `max_steps`, `max_time` or a stop ends a run is followed by a validation and by what is "
+        "saved after one; a checkpoint of that batch goes on with them",
+        "56",
+    )
+    min_steps_alone: bool = _switch(
+        "flow",
+        "`min_steps` without `min_epochs` also means `min_epochs=1`",
+        "`min_steps` without `min_epochs` says nothing about epochs",
+    )
+    evaluates_at_checkpoint: bool = _switch(
+        "flow",
+        "`validate` and `test` with `ckpt_path` log at the Trainer's own step, 0 in a new process",
+        "`validate` and `test` with `ckpt_path` log at the checkpoint's step and epoch",
+        "24",
+    )
+    survive_logger_failure: bool = _switch(
+        "flow",
+        "a logger that fails (network, quota, disk) ends the run",
+        "a logger that fails is told once, its rows wait and are sent later or kept in a file; training goes on",
     )
     run_record: bool = _switch(
         "flow",
@@ -150,6 +195,11 @@ def set_default_policy(policy: Policy | None) -> Policy | None:
     """Set the policy of Trainers that get none; returns the former one. `None` goes back to the environment's."""
     former, _Default.policy = _Default.policy, policy
     return former
+
+
+def compat_mode() -> bool:
+    """Whether aliases are on, here or in the process that started this one, or `FULMEN_COMPAT=strict` was set."""
+    return os.environ.get("FULMEN_COMPAT") == "strict"
 
 
 def default_policy() -> Policy:
