@@ -12,10 +12,13 @@ from fulmen.callbacks.model_checkpoint import ModelCheckpoint
 from fulmen.callbacks.model_summary import ModelSummary
 from fulmen.callbacks.progress.progress_bar import ProgressBar
 from fulmen.callbacks.timer import Timer
-from fulmen.engine.hooks.spec import HOOK_NAMES, STATE
+from fulmen.core.datamodule import LightningDataModule
+from fulmen.core.module import LightningModule
+from fulmen.engine.hooks.spec import HOOK_NAMES, OLD_HOOKS, STATE
 from fulmen.engine.hooks.table import overrides
 from fulmen.engine.runtime.plan import Plan
 from fulmen.errors import ArgumentTypeError, MisconfigurationException, suggest, warn
+from fulmen.trainer.old_hooks import CALLBACK, DATA, MODULE, check_old_arguments, warn_of_old_hooks
 from fulmen.utilities.imports import module_available
 
 if TYPE_CHECKING:
@@ -145,6 +148,22 @@ def make_loggers(plan: Plan) -> list[Any]:
     return found
 
 
+def check_hooks(trainer: Trainer, module: Any, datamodule: Any) -> None:
+    """Point out methods of module, data module and callbacks that look like hooks and are none.
+
+    Raises:
+        MisconfigurationException: For a hook that cannot be called with what it gets.
+    """
+    found: list[tuple[str, Any, type]] = [(MODULE, module, LightningModule)]
+    if datamodule is not None:
+        found.append((DATA, datamodule, LightningDataModule))
+    found += [(CALLBACK, callback, Callback) for callback in trainer.callbacks]
+    for role, obj, base in found:
+        warn_of_misspelt_hooks(obj, base)
+        warn_of_old_hooks(trainer, obj, role)
+        check_old_arguments(trainer, obj, base)
+
+
 def warn_of_misspelt_hooks(obj: Any, base: type) -> None:
     """Warn of methods whose names are close to a hook's, such as `trainng_step`."""
     known = set(dir(base))
@@ -153,7 +172,7 @@ def warn_of_misspelt_hooks(obj: Any, base: type) -> None:
             continue
         own = vars(kind)
         for name, value in own.items():
-            if not callable(value) or name.startswith("_") or name in known or name in HOOK_NAMES:
+            if not callable(value) or name.startswith("_") or name in known or name in _NAMES:
                 continue
             hook = _meant_hook(name)
             if hook is not None and hook not in own:  # beside the hook itself it is a helper of it
@@ -164,6 +183,7 @@ def warn_of_misspelt_hooks(obj: Any, base: type) -> None:
                 )
 
 
+_NAMES = HOOK_NAMES | OLD_HOOKS.keys()
 _HOOK_LIKE = sorted(HOOK_NAMES - {"setup", "teardown", "backward", "state_dict", "load_state_dict"})
 _SAME_WORD = {"training": "train", "val": "validation", "testing": "test", "prediction": "predict"}
 

@@ -141,6 +141,7 @@ CONFIGURE_OPTIMIZERS = SPECS["configure_optimizers"]
 CONFIGURE_GRADIENT_CLIPPING = SPECS["configure_gradient_clipping"]
 LR_SCHEDULER_STEP = SPECS["lr_scheduler_step"]
 BACKWARD = SPECS["backward"]
+BEFORE_OPTIMIZER_STEP = SPECS["on_before_optimizer_step"]
 OPTIMIZER_STEP = SPECS["optimizer_step"]
 OPTIMIZER_ZERO_GRAD = SPECS["optimizer_zero_grad"]
 
@@ -203,3 +204,60 @@ CONFIGURE_CALLBACKS = "configure_callbacks"
 CONFIGURE_MODEL = ("configure_model", "configure_sharded_model")
 ZERO_GRAD_BEFORE_VALIDATION = "on_validation_model_zero_grad"
 TRANSFER = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+
+
+@dataclass(frozen=True, slots=True)
+class OldHook:
+    """A hook of Lightning 1.x that 2.0 dropped.
+
+    Attributes:
+        instead: What to write today.
+        owners: Which of module, callback and data module could have it.
+        refused: The stages in which Lightning 2 refuses a module that has it.
+        calls: With which of today's hooks it went, without their arguments.
+        first: Whether it came before them.
+    """
+
+    instead: str
+    owners: tuple[str, ...] = ("module", "callback")
+    refused: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    first: bool = True
+
+
+def _collected(stage: str) -> str:
+    return f"`on_{stage}_epoch_end`; outputs of the steps are kept by appending them to an attribute in the step"
+
+
+_EPOCHS = ("train", "validation", "test", "predict")
+
+OLD_HOOKS: dict[str, OldHook] = {
+    "on_epoch_start": OldHook("`on_train_epoch_start`", calls=tuple(f"on_{s}_epoch_start" for s in _EPOCHS)),
+    "on_epoch_end": OldHook("`on_train_epoch_end`", calls=tuple(f"on_{s}_epoch_end" for s in _EPOCHS), first=False),
+    "on_batch_start": OldHook("`on_train_batch_start`", calls=("on_train_batch_start",)),
+    "on_batch_end": OldHook("`on_train_batch_end`", calls=("on_train_batch_end",), first=False),
+    "training_epoch_end": OldHook(_collected("train"), ("module",), refused=("fit",)),
+    "validation_epoch_end": OldHook(_collected("validation"), ("module",), refused=("fit", "validate")),
+    "test_epoch_end": OldHook(_collected("test"), ("module",), refused=("test",)),
+    "training_step_end": OldHook("the end of `training_step`", ("module",)),
+    "validation_step_end": OldHook("the end of `validation_step`", ("module",)),
+    "test_step_end": OldHook("the end of `test_step`", ("module",)),
+    "on_pretrain_routine_start": OldHook("`on_fit_start`", calls=("on_fit_start",), first=False),
+    "on_pretrain_routine_end": OldHook("`on_fit_start`", calls=("on_fit_start",), first=False),
+    "on_init_start": OldHook("`setup`", ("callback",)),
+    "on_init_end": OldHook("`setup`", ("callback",)),
+    "on_before_accelerator_backend_setup": OldHook("`setup`", ("callback",)),
+    "on_configure_sharded_model": OldHook("`setup`", ("callback",)),
+    "on_keyboard_interrupt": OldHook("`on_exception`", ("callback",), calls=("on_exception",)),
+    "on_save_checkpoint": OldHook("`state_dict`, whose result is kept in the checkpoint", ("data",)),
+    "on_load_checkpoint": OldHook("`load_state_dict`, which gets it back", ("data",)),
+}
+"""Hooks of Lightning 1.x by name."""
+
+OLD_WITH: dict[str, tuple[str, ...]] = {
+    name: tuple(old for old, hook in OLD_HOOKS.items() if name in hook.calls) for name in SPECS
+}
+"""For each hook those of Lightning 1.x that went with it."""
+
+OLD_ARGUMENTS: frozenset[str] = frozenset({"on_tpu", "optimizer_idx", "using_lbfgs", "using_native_amp"})
+"""Arguments that hooks had in Lightning 1.x."""

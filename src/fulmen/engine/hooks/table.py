@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from fulmen.callbacks.callback import Callback
 from fulmen.engine.hooks.running import Cursor
-from fulmen.engine.hooks.spec import SLOT_NAMES, SPECS, HookSpec
+from fulmen.engine.hooks.spec import BEFORE_OPTIMIZER_STEP, OLD_HOOKS, OLD_WITH, SLOT_NAMES, SPECS, HookSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,6 +79,21 @@ def ignores_outputs(function: F) -> F:
 
 def _is_marked(function: Callable[..., Any]) -> bool:
     return getattr(getattr(function, "func", function), "ignores_outputs", False) is True
+
+
+def takes_optimizer_idx(function: Callable[..., Any]) -> bool:
+    """Whether a hook wants the number of the optimizer, as those of Lightning 1.x did."""
+    code = getattr(getattr(function, "func", function), "__code__", None)
+    return code is not None and "optimizer_idx" in code.co_varnames[: code.co_argcount]
+
+
+def _without_arguments(function: Callable[..., Any], *given: Any) -> Callable[..., Any]:
+    """A hook of Lightning 1.x in a place where others get arguments."""
+
+    def called(*args: Any) -> None:
+        function(*given)
+
+    return called
 
 
 class Slot:
@@ -154,6 +169,7 @@ class HookTable:
         monitors_last: `Policy.monitors_last`.
         strategy_hooks: Hooks of a strategy's subclass; they run after the module's, with the loop's arguments.
         wrap: Given a hook's name and a slot, returns what to call (a profiler's range); `None` for none.
+        old_hooks: Hooks of Lightning 1.x are called with those that took their place.
     """
 
     on_fit_start: Slot | None
@@ -182,6 +198,7 @@ class HookTable:
         monitors_last: bool,
         strategy_hooks: Mapping[str, Callable[..., Any]] | None = None,
         wrap: Callable[[str, Slot], Any] | None = None,
+        old_hooks: bool = False,
     ) -> None:
         self.trainer = trainer
         self.module = module
@@ -191,6 +208,7 @@ class HookTable:
         self.monitors_last = monitors_last
         self.strategy_hooks = strategy_hooks or {}
         self.wrap = wrap
+        self.old_hooks = old_hooks
         self.builds = 0
         self._seen: tuple[int, int] = (-1, -1)
         self._known: list[Any] = []
@@ -228,10 +246,40 @@ class HookTable:
         if spec.name in self.strategy_hooks:
             after.insert(0, self.strategy_hooks[spec.name])
         own = self.own(spec.name) if spec.module else None
+        if self.old_hooks:
+            before, after, own = self._with_old_ones(spec, callbacks, before, after, own)
         if not before and not after and own is None:
             return None
         slot = Slot(spec, self, tuple(before), own, tuple(after))
         return self.wrap(spec.name, slot) if self.wrap is not None else slot
+
+    def _with_old_ones(
+        self, spec: HookSpec, callbacks: Sequence[Any], before: list[Any], after: list[Any], own: Any
+    ) -> tuple[list[Any], list[Any], Any]:
+        """Add hooks of Lightning 1.x, and give an argument to those of today that ask for it as they did there."""
+        if spec is BEFORE_OPTIMIZER_STEP:
+            before, after = list(map(self._numbered, before)), list(map(self._numbered, after))
+            own = None if own is None else self._numbered(own)
+        for name in OLD_WITH[spec.name]:
+            old = [
+                _without_arguments(function, self.trainer, self.module)
+                for callback in callbacks
+                if callable(function := getattr(callback, name, None))
+            ]
+            if callable(function := getattr(self.module, name, None)):
+                old.append(_without_arguments(function))
+            before, after = ([*old, *before], after) if OLD_HOOKS[name].first else (before, [*after, *old])
+        return before, after, own
+
+    def _numbered(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if not takes_optimizer_idx(function):
+            return function
+
+        def with_number(optimizer: Any) -> Any:
+            numbers = [i for i, other in enumerate(self.trainer.optimizers) if other is optimizer]
+            return function(optimizer, numbers[0] if numbers else 0)
+
+        return with_number
 
     def own(self, name: str) -> Callable[..., Any] | None:
         """The module's method of that name if it is overridden, else `None`."""
