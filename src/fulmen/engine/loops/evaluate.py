@@ -17,6 +17,7 @@ from fulmen.engine.loops.feed import BatchFeed
 from fulmen.engine.loops.modes import ModeKeeper
 from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.signatures import check_step, step_takes, takes_iterator
+from fulmen.engine.loops.step_output import warn_of_old_keys
 from fulmen.engine.results.store import to_numbers
 
 SANITY = "sanity_check"
@@ -145,7 +146,9 @@ class EvaluationLoop:
     def _loader(self, run: Iterator[Any], index: int, *, several: bool) -> None:
         """All batches of one loader; values that are logged per step are written at once."""
         session, results = self.session, self.session.eval_results
-        for _ in each_batch(session, self.names, run, index, several=several):
+        for batch_idx, output in each_batch(session, self.names, run, index, several=several):
+            if not batch_idx:
+                warn_of_old_keys(output, f"{type(session.module).__name__}.{self.names.step}")
             if session.cursor.stage == SANITY:
                 continue
             # The x value of step rows goes on over all evaluations of this loop.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fulmen.engine.hooks.spec import TRAINING_STEP
-from fulmen.engine.loops.step_output import check_manual, manual_outputs
+from fulmen.engine.loops.step_output import check_manual, manual_outputs, warn_of_old_keys
 from fulmen.engine.loops.step_room import StepRoom
 
 
@@ -17,6 +17,7 @@ class ManualStep(StepRoom):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.output: Any = None
+        self.first = True
 
     def take_optimizers(self) -> None:
         """Wrap the optimizers; steps of raw ones count too."""
@@ -52,6 +53,9 @@ class ManualStep(StepRoom):
                 self.output = self.step_function(*args)
         cursor.hook = outer
         check_manual(self.output, self.module)
+        if self.first:
+            self.first = False
+            warn_of_old_keys(self.output, f"{type(self.module).__name__}.{TRAINING_STEP.name}")
         if self.stepped and self.policy.count_batches:
             self.progress.global_step += 1
 

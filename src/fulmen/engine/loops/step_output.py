@@ -62,6 +62,30 @@ def loss_of(output: Any, module: Any, *, needs_grad: bool) -> Tensor | None:
     return loss
 
 
+def warn_of_old_keys(output: Any, where: str) -> None:
+    """Warn of keys by which steps of early Lightning logged; asked for a step's first output only.
+
+    Args:
+        output: What the step returned.
+        where: The step, for the warning.
+    """
+    if not isinstance(output, Mapping):
+        return
+    for key, flag in _OLD_KEYS.items():
+        if isinstance(output.get(key), Mapping):
+            names = ", ".join(map(str, output[key])) or "nothing"
+            warn(
+                "W610",
+                f"{where} returned a dict with {key!r} ({names}): nothing is logged from there. Call "
+                f"`self.log_dict(values{flag})` in the step.",
+                key=f"{where}.{key}",
+            )
+
+
+# Keys of a step's output that early Lightning logged from, and what `self.log_dict` needs for the same.
+_OLD_KEYS = {"log": "", "progress_bar": ", prog_bar=True, logger=False"}
+
+
 class HeldGraphs:
     """Finds tensors that a step returned beside the loss, with their graph, and that somebody kept.
 
@@ -73,10 +97,14 @@ class HeldGraphs:
 
     def __init__(self, where: str) -> None:
         self.where = where
+        self.first = True
         self.watched: list[tuple[str, weakref.ref[Tensor], float]] = []
 
     def watch(self, output: Mapping[str, Any]) -> None:
         """Note the tensors with graph of a batch's output."""
+        if self.first:
+            self.first = False
+            warn_of_old_keys(output, self.where)
         self.watched = [
             (str(key), weakref.ref(value), value.numel() * value.element_size() / 2**20)
             for key, value in output.items()
