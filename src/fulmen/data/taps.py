@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from fulmen.data.rng import RngState, apply_snapshot, pack_main_state, set_main_state, unpack_state
+from fulmen.data.skipping import indices_after
 from fulmen.data.trouble import explain_samples
 
 
@@ -61,8 +62,7 @@ def skip_lists(sampler: Any, source: Iterator[Any], count: int) -> Iterator[Any]
     A plain `BatchSampler` draws nothing before its first `next`: its indices are dropped without making lists of them.
     """
     if type(sampler) is BatchSampler:
-        indices = iter(sampler.sampler)
-        deque(islice(indices, count * sampler.batch_size), maxlen=0)
+        indices = indices_after(sampler.sampler, count * sampler.batch_size)
         return iter(BatchSampler(_Begun(indices), sampler.batch_size, sampler.drop_last))
     deque(islice(source, count), maxlen=0)
     return source
