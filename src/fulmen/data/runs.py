@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fulmen.data.rng import generator_states, snapshot
+from fulmen.data.trouble import Trouble, has_dead_worker
 
 if TYPE_CHECKING:
     from fulmen.data.taps import IndexTap, WorkerStates
-    from fulmen.data.trouble import Trouble
 
 StreamState: TypeAlias = "dict[str, Any]"
 
@@ -84,7 +84,11 @@ def end_workers(iterator: Any, *, persistent: bool = False) -> None:
     """End the workers of a `DataLoader`'s iterator now; those that persist only if asked to."""
     shutdown = getattr(iterator, "_shutdown_workers", None)
     if shutdown is not None and (persistent or not getattr(iterator, "_persistent_workers", False)):
-        shutdown()
+        try:
+            shutdown()
+        except RuntimeError as error:  # torch's signal handler: one of them is gone already
+            if not has_dead_worker(error):
+                raise
 
 
 class LoaderRun:
@@ -234,13 +238,14 @@ class LoaderRun:
             "workers": setup.workers.state() if setup.workers is not None else {},
         }
 
-    def close(self) -> None:
+    def close(self, *, finish: bool = True) -> None:
         """Let go of the iterator (workers that do not persist end); the state can still be read.
 
-        After the last batch the sampler first runs to its end, as it would in a ``for`` loop.
+        Args:
+            finish: After the last batch let the sampler first run to its end, as it would in a ``for`` loop.
         """
         setup = self._setup
-        if self.is_last and setup.finish is not None and not self.exhausted:
+        if finish and self.is_last and setup.finish is not None and not self.exhausted:
             setup.finish()
             self.exhausted = True
         self._release()
@@ -313,9 +318,9 @@ class LookaheadRun(LoaderRun):
             self._ahead = _END
         self.is_last = self._ahead is _END and self.batch_idx >= 0
 
-    def close(self) -> None:
+    def close(self, *, finish: bool = True) -> None:
         """Let go of the iterator and of the batch read ahead."""
-        super().close()
+        super().close(finish=finish)
         self._ahead = _END
 
 

@@ -14,6 +14,8 @@ from fulmen.errors import DataError
 
 _MOST = 8
 _FETCHER = "torch.utils.data._utils.fetch"
+_RECEIVE = "_try_get_data"
+_DIED = "A worker process of the loader ended"
 _WORKER_DIED = "DataLoader worker (pid"
 
 
@@ -32,7 +34,8 @@ class Trouble:
     ) -> None:
         self.name = name
         self.indices = indices
-        self.any_end = by_count or isinstance(getattr(loader, "dataset", None), IterableDataset)
+        self.iterable = isinstance(getattr(loader, "dataset", None), IterableDataset)
+        self.any_end = by_count or self.iterable
         self.workers = getattr(loader, "num_workers", 0)
 
     def explain(self, error: BaseException, batch_idx: int) -> None:
@@ -41,13 +44,16 @@ class Trouble:
         with suppress(Exception):  # odd samples or indices must not hide the error itself
             note = self._in_full(error, batch_idx)
         error.add_note(note)
-        if has_dead_worker(error):
-            error.add_note(death_of_a_worker(self.workers))
+        note_dead_worker(error, self.workers)
 
     def _in_full(self, error: BaseException, batch_idx: int) -> str:
         frame = _fetching(error)
-        known = frame.f_locals if frame is not None else {}
+        known = dict(frame.f_locals) if frame is not None else {}
         indices = known.get("possibly_batched_index")
+        if self.iterable:
+            indices = None  # such a loader's sampler gives nothing but `None`
+            if not known.get("data") or not _in_collate(error, known["self"].collate_fn):
+                known.pop("data", None)
         if indices is None and self.indices is not None:
             indices = self.indices(batch_idx)
         note = f"{self.name}: batch {batch_idx}{_of_samples(indices)} could not be read."
@@ -108,20 +114,28 @@ def refuse_empty(plans: Sequence[Any]) -> None:
         raise DataError(explain_empty(meant[0].loader, meant[0].name))
 
 
-def death_of_a_worker(workers: int = 0) -> str:
-    """Say why a loader's worker may have died and what to do."""
+def note_dead_worker(error: BaseException, workers: int = 0) -> None:
+    """If `error` means that a worker process died, add a note on why that may be and what to do; once.
+
+    Args:
+        error: The exception.
+        workers: The loader's number of workers, if known.
+    """
+    if not has_dead_worker(error) or any(note.startswith(_DIED) for note in getattr(error, "__notes__", ())):
+        return
     fewer = f" (now {workers})" if workers else ""
-    return (
-        "A worker process of the loader ended by itself, so there is no traceback. Usual causes: the system killed it "
-        "because memory ran out (see `dmesg`; each worker may hold its own copy of the data set), shared memory is too "
-        "small (`df -h /dev/shm`; containers: --shm-size), a crash or an exit in native code or in the data set. To "
-        f"find out, run once with num_workers=0; to use less memory, take fewer workers{fewer} or a smaller "
-        "prefetch_factor."
+    error.add_note(
+        f"{_DIED} by itself, so there is no traceback. Usual causes: the system killed it because memory ran out (see "
+        "`dmesg`; each worker may hold its own copy of the data set), shared memory is too small (`df -h /dev/shm`; "
+        "containers: --shm-size), a crash or an exit in native code or in the data set. To find out, run once with "
+        f"num_workers=0; to use less memory, take fewer workers{fewer} or a smaller prefetch_factor."
     )
 
 
 def has_dead_worker(error: BaseException) -> bool:
-    """Whether torch says in `error` that a worker died; it may come up anywhere in the main process."""
+    """Whether `error` means that a worker died: torch says so, anywhere in the main process, or its pipe broke."""
+    if isinstance(error, (EOFError, ConnectionError)):
+        return any(frame.f_code.co_name == _RECEIVE for frame in _frames(error))
     return isinstance(error, RuntimeError) and _WORKER_DIED in str(error)
 
 
@@ -198,6 +212,11 @@ def _fetching(error: BaseException) -> FrameType | None:
         if frame.f_code.co_name == "fetch" and frame.f_globals.get("__name__") == _FETCHER:
             return frame
     return None
+
+
+def _in_collate(error: BaseException, collate_fn: Any) -> bool:
+    code = getattr(collate_fn, "__code__", None)
+    return any(frame.f_code is code for frame in _frames(error))
 
 
 def _sample_at_fault(error: BaseException) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fulmen.data.trouble import note_dead_worker
 from fulmen.engine.hooks.running import Cursor
 
 _MOST = 8
@@ -60,6 +61,7 @@ def add_place(error: BaseException, cursor: Cursor, *, epoch: int, rank: int, mo
     if batch is not None:
         note += f"\n  Batch: {describe(batch)}"
     error.add_note(note)
+    note_dead_worker(error)
 
 
 def _in_loader(error: BaseException) -> bool:
