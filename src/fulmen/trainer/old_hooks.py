@@ -85,7 +85,7 @@ def check_old_arguments(trainer: Trainer, obj: Any, base: type) -> None:
         parameters = list(inspect.signature(standard).parameters.values())[1:]
         named = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         every, least = [p.name for p in named], [p.name for p in named if p.default is p.empty]
-        if problem := _problem(function, every) and _problem(function, least):
+        if problem := _problem(function, every, least):
             raise MisconfigurationException(
                 f"{type(obj).__name__}.{name} {problem}; it is called with ({', '.join(every)}). Write "
                 f"`def {name}(self, {', '.join(every)})`."
@@ -97,14 +97,17 @@ def _in_stage(name: str, trainer: Trainer) -> bool:
     return trainer.state.fn in _STAGES.get(rest.partition("_")[0], ("fit",))
 
 
-def _problem(function: Any, given: list[str]) -> str:
+def _problem(function: Any, *ways: list[str]) -> str:
+    """What is wrong with a hook that is called in the first of these ways that it can be called in."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of an extension module
         return ""
-    try:
-        bound = signature.bind(*given)
-    except TypeError:
-        return f"has the arguments ({', '.join(signature.parameters)})"
-    old = [name for name in OLD_ARGUMENTS & bound.arguments.keys() if name not in given]
-    return f"takes {old[0]!r}, an argument of Lightning 1.x" if old else ""
+    for given in ways:
+        try:
+            bound = signature.bind(*given)
+        except TypeError:
+            continue
+        old = [name for name in OLD_ARGUMENTS & bound.arguments.keys() if name not in given]
+        return f"takes {old[0]!r}, an argument of Lightning 1.x" if old else ""
+    return f"has the arguments ({', '.join(signature.parameters)})"

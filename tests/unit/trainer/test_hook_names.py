@@ -36,8 +36,6 @@ INNOCENT = [
     "train_step",
     "val_step",
     "eval_step",
-    "training_step_end",
-    "validation_step_end",
     "on_step",
     "compute_loss",
     "shared_step",
