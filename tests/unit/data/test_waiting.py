@@ -4,6 +4,7 @@ import gc
 import time
 import warnings
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ def test_warns_with_the_measured_share_and_the_number_to_set(monkeypatch: pytest
     monkeypatch.setattr(waiting, "LEAST_WAIT_S", 0.001)
     plan = LoaderPlan(DataLoader(Slow(0.002), batch_size=None), name="train_dataloader", watch_wait=True)
     words = r"train_dataloader: training waits \d+ ms of every \d+ ms.*=0\). Set DataLoader\(num_workers=16.*W105"
+    monkeypatch.setattr(waiting, "process_time", lambda: 0.0)
     with pytest.warns(PossibleUserWarning, match=words):
         assert list(plan.start()) == list(range(waiting.MEASURED + 4))
     list(plan.start())  # measured once
@@ -106,21 +108,14 @@ def test_judge(wait: float, whole: float, workers: Any, computes: bool, number: 
             assert judge() == number
 
 
-class Busy(Slow):
-    def __getitem__(self, index: int) -> int:
-        end = time.process_time() + self.seconds
-        while time.process_time() < end:
-            pass
-        return index
-
-
 @pytest.mark.feature("D-06")
-@pytest.mark.parametrize(("data", "number"), [(Slow, 16), (Busy, 7)])
+@pytest.mark.parametrize(("busy", "number"), [(lambda: 0.3 * time.perf_counter(), 16), (time.perf_counter, 7)])
 def test_reading_that_works_is_told_from_reading_that_waits(
-    data: type[Slow], number: int, monkeypatch: pytest.MonkeyPatch
+    busy: Callable[[], float], number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "LEAST_WAIT_S", 0.001)
-    plan = LoaderPlan(DataLoader(data(0.003), batch_size=None), watch_wait=True)
+    monkeypatch.setattr(waiting, "process_time", busy)
+    plan = LoaderPlan(DataLoader(Slow(0.003), batch_size=None), watch_wait=True)
     with pytest.warns(PossibleUserWarning, match=rf"num_workers={number}\)"):
         list(plan.start())
 
