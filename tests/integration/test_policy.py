@@ -7,6 +7,7 @@ import os
 import signal
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -473,6 +474,24 @@ def test_empty_data_raises(policy: Policy, on: bool) -> None:
                 fit(Toy(), empty, policy=policy)
         else:
             fit(Toy(), empty, policy=policy)
+
+
+@pytest.mark.feature("S-06")
+@both("survive_logger_failure")
+def test_survive_logger_failure(policy: Policy, on: bool, tmp_path: Path) -> None:
+    class Away(CSVLogger):
+        def log_metrics(self, metrics: Any, step: Any = None) -> None:
+            raise ConnectionError("server is away")
+
+    module = Toy(step=lambda module, batch, batch_idx: module.log("a", 1.0) or module.loss(batch))
+    call = partial(fit, module, policy=policy, logger=Away(tmp_path), log_every_n_steps=1)
+    if on:
+        with pytest.warns(FulmenWarning, match="W320"), pytest.warns(FulmenWarning, match="W319"):
+            call()
+    else:
+        with pytest.raises(ConnectionError, match="server is away"):
+            call()
+    assert len(module.seen) == (6 if on else 1)
 
 
 @pytest.mark.feature("G-02")
