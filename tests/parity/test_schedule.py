@@ -1,0 +1,160 @@
+"""The schedule table: when a fit trains, updates, validates, ends epochs and stops, for many combinations of arguments.
+
+`schedules.foretell` says from the meaning of the arguments what must be seen; both policies and the installed Lightning
+are held to it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.parity.frameworks import LIGHTNING, RIGHT, STRICT, Framework
+from tests.parity.schedules import AS_LIGHTNING, CHOICES, ERROR, Case, Rules, cases, crossed, foretell, watch
+from tests.parity.schedules import RIGHT as RIGHT_RULES
+
+TABLE = cases(800, seed=11)
+CHUNK = 100
+CHUNKS = [TABLE[start : start + CHUNK] for start in range(0, len(TABLE), CHUNK)]
+WITH_PEER = [case for case in TABLE if not crossed(case)]
+
+
+def differences(name: str, table: list[Case], rules: Rules, root: Path) -> list[str]:
+    """Cases of which the framework's events are not the foretold ones."""
+    framework, found = Framework(name), []
+    for case in table:
+        seen, told = watch(framework, case, root), foretell(case, rules)
+        if seen != told:
+            found.append(f"{case}\n  seen {seen}\n  told {told}")
+    return found
+
+
+@pytest.mark.feature("T-03", "T-04")
+@pytest.mark.parametrize("table", CHUNKS, ids=range(len(CHUNKS)))
+def test_right_runs_as_foretold(table: list[Case], tmp_path: Path) -> None:
+    assert not differences(RIGHT, table, RIGHT_RULES, tmp_path)
+
+
+@pytest.mark.feature("T-03", "T-04")
+@pytest.mark.parametrize("table", CHUNKS[:4], ids=range(4))
+def test_the_strict_policy_runs_as_foretold(table: list[Case], tmp_path: Path) -> None:
+    assert not differences(STRICT, table, AS_LIGHTNING, tmp_path)
+
+
+@pytest.mark.feature("T-03", "T-04")
+def test_lightning_runs_as_foretold(tmp_path: Path) -> None:
+    assert not differences(LIGHTNING, WITH_PEER[:200], AS_LIGHTNING, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.feature("T-03", "T-04")
+def test_lightning_and_the_strict_policy_over_a_larger_table(tmp_path: Path) -> None:
+    table = [case for case in cases(2500, seed=12) if not crossed(case)]
+    assert not differences(LIGHTNING, table, AS_LIGHTNING, tmp_path)
+    assert not differences(STRICT, table, AS_LIGHTNING, tmp_path)
+    assert not differences(RIGHT, table, RIGHT_RULES, tmp_path)
+
+
+def test_the_table_covers_every_choice_and_every_end() -> None:
+    told = [foretell(case, RIGHT_RULES) for case in TABLE]
+    ends = [events[-1][-1] if events != [ERROR] else ERROR for events in told]
+    assert min(ends.count(reason) for reason in ("max_epochs", "max_steps", "should_stop")) >= 60, ends
+    assert 20 <= ends.count(ERROR) <= len(TABLE) / 4
+    trained = [case for case, events in zip(TABLE, told, strict=True) if any(event[0] == "batch" for event in events)]
+    for name, values in {**CHOICES, "known": (True, False), "claimed": (0, 1, 2)}.items():
+        for value in set(values):
+            wanted = TABLE if (name, value) in NEVER_TRAINS else trained
+            assert any(same(getattr(case, name), value) for case in wanted), f"{name}={value!r} is not in the table"
+    differing = [case for case in TABLE if foretell(case, RIGHT_RULES) != foretell(case, AS_LIGHTNING)]
+    assert len(differing) >= 50
+
+
+NEVER_TRAINS = (("max_epochs", 0), ("max_steps", 0), ("limit_train_batches", 0), ("limit_train_batches", 0.1))
+"""The last is less than one batch of every loader here: refused."""
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and of one type: 1 and 1.0 mean different things."""
+    return type(one) is type(other) and one == other
+
+
+B, U, V, E = "batch", "update", "validation", "epoch"
+
+# What the arguments mean, written out by hand: the reference is held to it too.
+BY_HAND: list[tuple[Case, list[Any]]] = [
+    (
+        Case(length=2, max_epochs=1, num_sanity_val_steps=2),
+        [("sanity", 2), (B, 0, 1), (U, 1), (B, 0, 2), (U, 2), (V, 2, 3), (E, 0, 2), ("end", 2, 1, "max_epochs")],
+    ),
+    (
+        Case(length=3, max_epochs=1, accumulate_grad_batches=2, val_check_interval=1, limit_val_batches=1),
+        [
+            (B, 0, 1),
+            (V, 0, 1),
+            (B, 0, 2),
+            (U, 1),
+            (V, 1, 1),
+            (B, 0, 3),
+            (U, 2),
+            (V, 2, 1),
+            (E, 0, 3),
+            ("end", 2, 1, "max_epochs"),
+        ],
+    ),
+    (
+        Case(length=2, max_epochs=2, val_check_interval=3, check_val_every_n_epoch=None),
+        [
+            (B, 0, 1),
+            (U, 1),
+            (B, 0, 2),
+            (U, 2),
+            (E, 0, 2),
+            (B, 1, 1),
+            (U, 3),
+            (V, 3, 3),
+            (B, 1, 2),
+            (U, 4),
+            (E, 1, 2),
+            ("end", 4, 2, "max_epochs"),
+        ],
+    ),
+    (
+        Case(length=4, max_epochs=-1, max_steps=3, limit_val_batches=2),
+        [(B, 0, 1), (U, 1), (B, 0, 2), (U, 2), (B, 0, 3), (U, 3), (V, 3, 2), (E, 0, 3), ("end", 3, 1, "max_steps")],
+    ),
+    (
+        Case(length=2, max_epochs=3, min_epochs=2, stop_at=1, limit_val_batches=0),
+        [
+            (B, 0, 1),
+            (U, 1),
+            (B, 0, 2),
+            (U, 2),
+            (E, 0, 2),
+            (B, 1, 1),
+            (U, 3),
+            (B, 1, 2),
+            (U, 4),
+            (E, 1, 2),
+            ("end", 4, 2, "should_stop"),
+        ],
+    ),
+    (
+        Case(length=3, max_epochs=1, known=False, limit_train_batches=2),
+        [(B, 0, 1), (U, 1), (B, 0, 2), (U, 2), (V, 2, 3), (E, 0, 2), ("end", 2, 1, "max_epochs")],
+    ),
+    (
+        Case(length=2, claimed=1, max_epochs=1, accumulate_grad_batches=2),
+        [(B, 0, 1), (B, 0, 2), (U, 1), (V, 1, 3), (E, 0, 2), ("end", 1, 1, "max_epochs")],
+    ),
+    (Case(length=2, val_check_interval=3), [ERROR]),
+    (Case(max_epochs=0, num_sanity_val_steps=1), [("sanity", 1), ("end", 0, 0, "max_epochs")]),
+]
+
+
+@pytest.mark.feature("T-03", "T-04")
+@pytest.mark.parametrize(("case", "events"), BY_HAND, ids=lambda value: str(value) if isinstance(value, Case) else "")
+def test_the_reference_is_what_is_meant(case: Case, events: list[Any], tmp_path: Path) -> None:
+    assert foretell(case, RIGHT_RULES) == events
+    assert watch(Framework(RIGHT), case, tmp_path) == events
