@@ -155,6 +155,9 @@ HOMES: dict[str, dict[str, str]] = {
     "fulmen.trainer.trainer": {
         "Trainer": "lightning.pytorch.trainer.trainer",
     },
+    "fulmen.utilities.combined_loader": {
+        "CombinedLoader": "lightning.pytorch.utilities.combined_loader",
+    },
     "fulmen.utilities.enums": {
         "GradClipAlgorithmType": "lightning.pytorch.utilities.enums",
     },

@@ -18,7 +18,7 @@ from fulmen.data.runs import LoaderRun, LookaheadRun, Moments, RunSetup, StreamS
 from fulmen.data.taps import reads_by_index
 from fulmen.data.trouble import Trouble
 from fulmen.data.waiting import WaitWatch
-from fulmen.errors import ArgumentTypeError, ArgumentValueError, warn
+from fulmen.errors import ArgumentTypeError, ArgumentValueError, DataError, warn
 
 __all__ = ["LoaderPlan", "LoaderRun", "StreamState"]
 
@@ -42,6 +42,7 @@ class LoaderPlan:
         track_workers: Keep what a bit-exact resume in the middle of an epoch needs and costs time per batch: the
             workers' random states, and the process's before each look-ahead.
         watch_wait: Measure the first batches of the first epoch and warn if workers would help.
+        look_ahead: Read one batch ahead where the length is not sure; `False` leaves that to who reads several loaders.
 
     Attributes:
         loader: The user's own object.
@@ -64,6 +65,7 @@ class LoaderPlan:
         by_count: bool = False,
         track_workers: bool = False,
         watch_wait: bool = False,
+        look_ahead: bool = True,
     ) -> None:
         self.loader = loader
         self.name = name
@@ -77,7 +79,8 @@ class LoaderPlan:
         self._length = length
         self._watch = watch_wait
         self._workers: int = loader.num_workers if isinstance(loader, DataLoader) else 0
-        self._look_ahead = not self._is_sure()
+        self._may_look_ahead = look_ahead
+        self._look_ahead = look_ahead and not self._is_sure()
         self._indexed: IndexedSource | None = None
         self._run: LoaderRun | None = None
 
@@ -107,7 +110,7 @@ class LoaderPlan:
         limit = check_limit(limit, self.limit_name)
         self.num_batches = limited(self._length, limit, name=self.name, limit_name=self.limit_name)
         self.limit = limit
-        self._look_ahead = not self._is_sure()
+        self._look_ahead = self._may_look_ahead and not self._is_sure()
         if self._run is not None:
             self._run.stop_at(self.num_batches)
 
@@ -126,12 +129,19 @@ class LoaderPlan:
         Raises:
             ArgumentTypeError: If `skip` is no int.
             ArgumentValueError: If `skip` is negative, or is not the number of batches in `stream`.
+            DataError: If `stream` is of several loaders.
         """
         if isinstance(skip, bool) or not isinstance(skip, int):
             raise ArgumentTypeError(f"LoaderPlan.start: skip={skip!r} is a {type(skip).__name__}; give an int.")
         if skip < 0 or (stream is not None and skip != stream["batches"]):
             expected = f"the stream's own number, {stream['batches']}" if stream is not None else "at least 0"
             raise ArgumentValueError(f"LoaderPlan.start: skip={skip!r}; give {expected}.")
+        if stream is not None and "parts" in stream:
+            raise DataError(
+                f"{self.name}: the checkpoint was written within an epoch over {len(stream['parts'])} loaders that "
+                "were read together, and now there is one. Give the loaders of then, or go on from a checkpoint of an "
+                "epoch's end."
+            )
         self.close_run()
         indexed = self._by_index()
         if stream is not None and stream["complete"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from types import GeneratorType
 from typing import Any, Literal, TypeAlias
@@ -11,8 +11,10 @@ from typing import Any, Literal, TypeAlias
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 
+from fulmen.data.combined import AnyPlan, CombinedPlan
 from fulmen.data.plan import LoaderPlan
 from fulmen.errors import ArgumentValueError, DataError, PossibleUserWarning, suggest, warn
+from fulmen.utilities.combined_loader import MODES, CombinedLoader, Mode, Nesting
 from fulmen.utilities.seed import pl_worker_init_function, workers_are_seeded
 
 __all__ = ["attach_worker_seeding", "is_shuffled", "loader_plans", "set_epoch"]
@@ -30,12 +32,13 @@ def loader_plans(
     by_count: bool = False,
     track_workers: bool = False,
     rank: int | None = None,
-) -> list[LoaderPlan]:
-    """Check what was given as loader(s) of a stage and make one plan for each.
+) -> list[AnyPlan]:
+    """Check what was given as loader(s) of a stage and make one plan for each, or one for all that are read together.
 
     Args:
-        value: For training one iterable of batches; else one, or a list, tuple or dict of them, run one after the
-            other. An empty list or dict means no loaders.
+        value: An iterable of batches, a `CombinedLoader`, or a nested collection of iterables: those of training are
+            read together (``max_size_cycle``), those of other stages one after the other (``sequential``), for which
+            an empty list or dict means no loaders.
         stage: Where the loaders are used.
         limit: Number (int) or share (float) of batches of each loader.
         owner_name: Where `value` comes from, for messages: ``"Trainer.fit(train_dataloaders=...)"``.
@@ -48,7 +51,8 @@ def loader_plans(
 
     Raises:
         DataError: If something is no loader; the message says what was given, where, and what to give instead.
-        ArgumentValueError: If `stage` is unknown, or `limit` out of range.
+        ArgumentValueError: If `stage` is unknown or does not read in the mode of a `CombinedLoader`, or if `limit` is
+            out of range.
         ArgumentTypeError: If `limit` has a wrong type.
     """
     if stage not in STAGES:
@@ -56,42 +60,80 @@ def loader_plans(
             f"loader_plans: stage={stage!r}; give one of {', '.join(map(repr, STAGES))}.{suggest(str(stage), STAGES)}"
         )
     owner = owner_name or f"{stage}_dataloader"
+    if stage != "train" and isinstance(value, (list, tuple, Mapping)) and not value:
+        return []
+    default: Mode = "max_size_cycle" if stage == "train" else "sequential"
+    combined = value if isinstance(value, CombinedLoader) else CombinedLoader(value, default)
+    nesting = combined.nesting
+    check_mode(combined, stage, owner)
+    together = combined.mode != "sequential" and not nesting.is_single
     plans = []
-    for name, place, loader in _named(value, stage, owner):
-        check_loader(loader, place)
+    for place, name, loader in zip(nesting.places, _names(combined, stage), combined.flattened, strict=True):
+        check_loader(loader, f"{owner}{place}")
         _advise(loader, stage, name)
         attach_worker_seeding(loader, rank)
         plans.append(
             LoaderPlan(
                 loader,
-                limit=limit,
+                limit=None if together else limit,
                 name=name,
                 limit_name=f"limit_{stage}_batches",
-                by_count=by_count,
+                by_count=by_count and not together,
                 track_workers=track_workers,
                 watch_wait=stage == "train",
+                look_ahead=not together,
             )
         )
-    return plans
-
-
-def _named(value: Any, stage: str, owner: str) -> Iterator[tuple[str, str, Any]]:
-    """Give the name, the place (for messages) and the object of each loader."""
-    single = f"{stage}_dataloader"
-    if not isinstance(value, (list, tuple, Mapping)):
-        yield single, owner, value
-    elif stage == "train":
-        raise DataError(
-            f"{owner}: got a {type(value).__name__} of {len(value)} entries; training takes one loader. Give a single "
-            "DataLoader or another iterable of batches. A list of ready-made batches becomes one with "
-            "DataLoader(batches, batch_size=None)."
+    if not together:
+        return list(plans)
+    return [
+        CombinedPlan(
+            combined,
+            plans,
+            limit=limit,
+            name=f"{stage}_dataloader",
+            limit_name=f"limit_{stage}_batches",
+            by_count=by_count,
+            track=track_workers,
         )
-    elif isinstance(value, Mapping):
-        for key, loader in value.items():
-            yield str(key), f"{owner}[{key!r}]", loader
-    else:
-        for position, loader in enumerate(value):
-            yield f"{single}[{position}]", f"{owner}[{position}]", loader
+    ]
+
+
+def _names(combined: CombinedLoader, stage: Stage) -> list[str]:
+    """What messages call the loaders; those of evaluation in a dict go by their key."""
+    value = combined.iterables
+    if stage != "train" and isinstance(value, Mapping) and not combined.nesting.is_single:
+        return [f"{key}{place}" for key, item in value.items() for place in Nesting(item).places]
+    return [f"{stage}_dataloader{place}" for place in combined.nesting.places]
+
+
+def check_mode(loader: CombinedLoader, stage: Stage, owner: str) -> None:
+    """Raise if a stage cannot read loaders in this mode.
+
+    Raises:
+        ArgumentValueError: For a training loader in mode ``sequential``, and any other in prediction.
+    """
+    mode, others = loader.mode, [mode for mode in MODES if mode != "sequential"]
+    if stage == "train" and mode == "sequential":
+        raise ArgumentValueError(
+            f"{owner}: got a CombinedLoader(mode='sequential'), which training does not read: an epoch would be one "
+            f"loader after the other. Give one of the modes {', '.join(map(repr, others))}, or one loader over a "
+            "ConcatDataset."
+        )
+    if stage == "predict" and mode != "sequential":
+        raise ArgumentValueError(
+            f"{owner}: got a CombinedLoader(mode={mode!r}), but prediction reads loaders one after the other. Give "
+            "CombinedLoader(mode='sequential'), or the loaders themselves in a list or dict."
+        )
+    if loader.limits is not None:
+        warn(
+            "W117",
+            f"{owner}: CombinedLoader.limits={loader.limits} has no effect in the Trainer. Set "
+            f"Trainer(limit_{stage}_batches=...).",
+            key=owner,
+            category=PossibleUserWarning,
+            stacklevel=5,
+        )
 
 
 def check_loader(loader: Any, place: str) -> None:
@@ -125,14 +167,20 @@ def check_loader(loader: Any, place: str) -> None:
     if isinstance(loader, Tensor):
         raise DataError(
             f"{place}: got a tensor of shape {tuple(loader.shape)}. Wrap the data: "
-            "DataLoader(TensorDataset(tensor), batch_size=...)."
+            "DataLoader(TensorDataset(tensor), batch_size=...). If it is part of a ready-made batch in a list of such: "
+            "DataLoader(batches, batch_size=None)."
         )
     if isinstance(loader, (str, bytes)):
         raise DataError(f"{place}: got the text {loader!r} instead of a loader. Give an iterable of batches.")
+    if isinstance(loader, CombinedLoader):
+        raise DataError(
+            f"{place}: got a CombinedLoader inside a collection of loaders. Give one CombinedLoader over all of them; "
+            "its collection may be nested."
+        )
     if isinstance(loader, Mapping):
         raise DataError(
-            f"{place}: got a {kind} inside a collection of loaders. Nested collections are not accepted; give a flat "
-            "list or dict of loaders."
+            f"{place}: got a {kind} that holds no loaders: {loader!r}. Give DataLoaders or other iterables of "
+            "batches as its values."
         )
     if not (hasattr(type(loader), "__iter__") or hasattr(type(loader), "__getitem__")):
         call = " Was it meant to be called: add ()?" if callable(loader) else ""
@@ -217,15 +265,14 @@ def attach_worker_seeding(loader: Any, rank: int | None = None) -> None:
 def set_epoch(loader: Any, epoch: int) -> None:
     """Call ``set_epoch(epoch)`` on a loader's sampler, batch sampler (and its sampler) and data set.
 
-    Those without such a method are left out. Each object is told once, however many ways lead to it.
+    Of a `CombinedLoader`, on those of each loader in it. Objects without such a method are left out. Each is told
+    once, however many ways lead to it.
     """
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    owners: Iterable[Any] = (
-        getattr(loader, "sampler", None),
-        batch_sampler,
-        getattr(batch_sampler, "sampler", None),
-        getattr(loader, "dataset", None),
-    )
+    owners: list[Any] = []
+    for part in loader.flattened if isinstance(loader, CombinedLoader) else [loader]:
+        batch_sampler = getattr(part, "batch_sampler", None)
+        owners += [getattr(part, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)]
+        owners.append(getattr(part, "dataset", None))
     told: list[Any] = []
     for owner in owners:
         tell = getattr(owner, "set_epoch", None)

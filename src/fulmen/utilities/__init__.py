@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fulmen.utilities.activation_checkpointing import checkpoint_activations, checkpoint_wrapper, is_checkpointed
     from fulmen.utilities.collections import apply_to_collection, move_data_to_device
+    from fulmen.utilities.combined_loader import CombinedLoader
     from fulmen.utilities.enums import GradClipAlgorithmType, LightningEnum
     from fulmen.utilities.grads import grad_norm
     from fulmen.utilities.model_helpers import is_overridden
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "AttributeDict": "parsing",
+    "CombinedLoader": "combined_loader",
     "GradClipAlgorithmType": "enums",
     "LightningEnum": "enums",
     "apply_to_collection": "collections",
@@ -53,6 +55,7 @@ _HOME = {
 
 __all__ = [
     "AttributeDict",
+    "CombinedLoader",
     "GradClipAlgorithmType",
     "LightningEnum",
     "apply_to_collection",

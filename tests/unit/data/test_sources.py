@@ -19,9 +19,11 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
+from fulmen.data.combined import CombinedPlan
 from fulmen.data.plan import LoaderPlan
 from fulmen.data.sources import attach_worker_seeding, is_shuffled, loader_plans, set_epoch
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, DataError, FulmenWarning, PossibleUserWarning
+from fulmen.utilities.combined_loader import CombinedLoader
 
 DATA = TensorDataset(torch.arange(12.0))
 WHERE = "Trainer.fit(train_dataloaders=...)"
@@ -96,18 +98,67 @@ def test_what_is_no_loader(value: Any, words: str, stage: Any) -> None:
 
 
 @pytest.mark.feature("D-02")
-@pytest.mark.parametrize("value", [[loader(), loader()], (loader(),), {"a": loader()}, [], [1, 2]])
-def test_training_takes_one_loader(value: Any) -> None:
-    kind = type(value).__name__
-    with pytest.raises(
-        DataError, match=rf"got a {kind} of {len(value)} entries; training takes one loader.*single Data"
-    ):
-        loader_plans(value, stage="train")
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        ([[1], [2]], ["[0]", "[1]"]),
+        ({"a": loader(), "b": [range(2), loader()]}, ["['a']", "['b'][0]", "['b'][1]"]),
+        (CombinedLoader([loader(), [1, 2]], "min_size"), ["[0]", "[1]"]),
+        ((loader(),), ["[0]"]),
+    ],
+)
+def test_training_loaders_are_read_together(value: Any, names: list[str]) -> None:
+    (plan,) = loader_plans(value, stage="train")
+    assert isinstance(plan, CombinedPlan)
+    assert [part.name for part in plan.plans] == [f"train_dataloader{name}" for name in names]
 
 
-def test_nested_collections_are_refused() -> None:
-    with pytest.raises(DataError, match=r"val_dataloader\[0\]: got a dict inside a collection of loaders"):
-        loader_plans([{"a": loader()}], stage="val")
+@pytest.mark.feature("D-02")
+@pytest.mark.parametrize("value", [[1, 2], loader(), CombinedLoader(loader(), "min_size"), CombinedLoader([1, 2])])
+def test_one_training_loader_has_a_plan_of_its_own(value: Any) -> None:
+    (plan,) = loader_plans(value, stage="train")
+    assert type(plan) is LoaderPlan and plan.name == "train_dataloader"
+
+
+@pytest.mark.feature("D-02")
+@pytest.mark.parametrize("stage", ["val", "test", "predict"])
+def test_nested_evaluation_loaders_are_read_in_turn(stage: Any) -> None:
+    plans = loader_plans({"clean": [loader(), range(2)], "noisy": (loader(),)}, stage=stage)
+    assert [plan.name for plan in plans] == ["clean[0]", "clean[1]", "noisy[0]"]
+    plans = loader_plans(CombinedLoader([loader(), {"a": range(2)}], "sequential"), stage=stage)
+    assert [plan.name for plan in plans] == [f"{stage}_dataloader[0]", f"{stage}_dataloader[1]['a']"]
+
+
+@pytest.mark.feature("D-02")
+@pytest.mark.parametrize(
+    ("value", "stage", "error", "words"),
+    [
+        (CombinedLoader([loader()], "sequential"), "train", ArgumentValueError,
+         r"mode='sequential'\), which training does not read.*'min_size', 'max_size_cycle', 'max_size'"),
+        (CombinedLoader([loader()], "min_size"), "predict", ArgumentValueError,
+         r"mode='min_size'\), but prediction reads loaders one after the other"),
+        ([loader(), CombinedLoader([loader()])], "train", DataError, r"\[1\]: got a CombinedLoader inside a"),
+        (CombinedLoader({"a": None}), "train", DataError, r"\['a'\]: got None instead of a loader"),
+        ({"a": [loader(), None]}, "train", DataError, r"\['a'\]\[1\]: got None"),
+        ({"a": {"b": DATA}}, "val", DataError, r"\['a'\]\['b'\]: got a data set \(TensorDataset\)"),
+        ({"a": loader(), "b": {"c": 1}}, "train", DataError, r"\['b'\]: got a dict that holds no loaders: \{'c': 1\}"),
+        ({"a": 1}, "val", DataError, r"got a dict that holds no loaders"),
+        ([[torch.ones(2), torch.ones(2)]], "train", DataError, r"\[0\]\[0\]: got a tensor.*batch_size=None"),
+    ],
+)  # fmt: skip
+def test_wrong_collections(value: Any, stage: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words) as info:
+        loader_plans(value, stage=stage, owner_name=WHERE)
+    assert str(info.value).startswith(WHERE)
+
+
+@pytest.mark.feature("D-02")
+def test_limits_of_a_combined_loader_are_the_trainers() -> None:
+    value = CombinedLoader([[1, 2, 3], [4, 5, 6]], "max_size")
+    value.limits = 1
+    with pytest.warns(PossibleUserWarning, match=r"limits=\[1, 1\] has no effect.*limit_train_batches.*W117"):
+        (plan,) = loader_plans(value, stage="train", limit=2)
+    assert plan.num_batches == 2
 
 
 @pytest.mark.feature("D-02")

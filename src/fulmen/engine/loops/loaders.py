@@ -8,7 +8,7 @@ from typing import Any
 
 from fulmen.core.datahooks import DataHooks
 from fulmen.core.module import LightningModule
-from fulmen.data.plan import LoaderPlan
+from fulmen.data.combined import AnyPlan
 from fulmen.data.prefetch import CudaBoundary, DeviceBoundary, DevicePrefetcher
 from fulmen.data.sources import Stage, loader_plans
 from fulmen.data.transfer import BatchTransfer
@@ -17,6 +17,7 @@ from fulmen.engine.hooks.spec import PREDICT, SPECS, TEST, TRAIN_LOADER, TRANSFE
 from fulmen.engine.hooks.table import overrides
 from fulmen.engine.loops.control import RunControl
 from fulmen.errors import DataError
+from fulmen.utilities.combined_loader import CombinedLoader, Nesting, map_loaders
 
 _STAGES: dict[str, Stage] = {VALIDATION.loader: "val", TEST.loader: "test", PREDICT.loader: "predict"}
 _ARGUMENTS = {
@@ -68,8 +69,8 @@ class Loaders:
         self.by_count = by_count
         self.process = process
         self.boundary: Callable[[Any], DeviceBoundary] = CudaBoundary
-        self.train_plan: LoaderPlan | None = None
-        self.eval_plans: dict[str, list[LoaderPlan]] = {}
+        self.train_plan: AnyPlan | None = None
+        self.eval_plans: dict[str, list[AnyPlan]] = {}
         self.values: dict[str, Any] = {}
 
     def source(self, name: str) -> tuple[Any, str] | None:
@@ -86,18 +87,18 @@ class Loaders:
         """Whether there is a loader for hook `name`."""
         return self.source(name) is not None
 
-    def _request(self, name: str, stage: Stage, limit: Any) -> list[LoaderPlan]:
+    def _request(self, name: str, stage: Stage, limit: Any) -> list[AnyPlan]:
         found = self.source(name)
         if found is None:
             raise DataError(missing_loader(name, type(self.module).__name__))
         value, owner = found
         if name not in self.given:
             value = self._call(name, value)
-        self.values[name] = value
+        self.values[name] = value.iterables if isinstance(value, CombinedLoader) else value
         if self.process is not None:
-            value = self._processed(value, self.process)
+            value = map_loaders(value, self.process)
         # States of workers come with their batches (12 kB each): where they are needed to go on exactly from a file.
-        track = _any_has(value, "num_workers" if stage == "train" else "persistent_workers")
+        track = stage == "train" or _any_has(value, "persistent_workers")
         return loader_plans(
             value, stage=stage, limit=limit, owner_name=owner, by_count=self.by_count, track_workers=track
         )
@@ -107,14 +108,7 @@ class Loaders:
         for plan in self.opened(names):
             plan.relimit(getattr(self.control.limits, _STAGES[names.loader]))
 
-    def _processed(self, value: Any, process: Callable[[Any], Any]) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [process(loader) for loader in value]
-        if isinstance(value, dict):
-            return {key: process(loader) for key, loader in value.items()}
-        return process(value)
-
-    def train(self, *, reload: bool = False) -> LoaderPlan:
+    def train(self, *, reload: bool = False) -> AnyPlan:
         """The plan of the training loader.
 
         Args:
@@ -125,7 +119,7 @@ class Loaders:
             self.train_plan = plans[0]
         return self.train_plan
 
-    def evaluation(self, names: StageNames, *, reload: bool = False) -> list[LoaderPlan]:
+    def evaluation(self, names: StageNames, *, reload: bool = False) -> list[AnyPlan]:
         """The plans of an evaluation stage.
 
         Args:
@@ -139,18 +133,17 @@ class Loaders:
             self.eval_plans[names.loader] = plans
         return plans
 
-    def opened(self, names: StageNames) -> list[LoaderPlan]:
+    def opened(self, names: StageNames) -> list[AnyPlan]:
         """The plans of an evaluation stage that were made already."""
         return self.eval_plans.get(names.loader, [])
 
-    def prefetched(self, run: Any, plan: LoaderPlan) -> Any:
+    def prefetched(self, run: Any, plan: AnyPlan) -> Any:
         """The run of a training epoch, one batch ahead on an accelerator where that changes nothing but time.
 
         That is so if the loader pins memory, has workers (else its random numbers would be drawn earlier), and nobody
         overrides a transfer hook.
         """
-        loader = plan.loader
-        worthwhile = getattr(loader, "pin_memory", False) and getattr(loader, "num_workers", 0)
+        worthwhile = all(getattr(x, "pin_memory", False) and getattr(x, "num_workers", 0) for x in _leaves(plan.loader))
         if self.device.type != "cuda" or not worthwhile or any(self._transfer_hook(name) for name in TRANSFER):
             return run
         return DevicePrefetcher(run, self.transfer(), self.boundary(self.device))
@@ -192,9 +185,12 @@ def _there(batch: Any, dataloader_idx: int) -> Any:
     return batch
 
 
+def _leaves(value: Any) -> list[Any]:
+    return value.flattened if isinstance(value, CombinedLoader) else Nesting(value).leaves
+
+
 def _any_has(value: Any, attribute: str) -> bool:
-    loaders = value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else [value]
-    return any(getattr(loader, attribute, False) for loader in loaders)
+    return any(getattr(loader, attribute, False) for loader in _leaves(value))
 
 
 def missing_loader(name: str, module: str, *, fitting: bool = True) -> str:

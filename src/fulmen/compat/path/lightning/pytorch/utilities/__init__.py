@@ -4,6 +4,7 @@ from fulmen.compat.modules import lazy
 
 __all__ = [
     "AttributeDict",
+    "CombinedLoader",
     "GradClipAlgorithmType",
     "LightningEnum",
     "disable_possible_user_warnings",
@@ -21,6 +22,7 @@ __all__ = [
 ]
 _NAMES = {
     "fulmen.utilities.collections": "move_data_to_device",
+    "fulmen.utilities.combined_loader": "CombinedLoader",
     "fulmen.utilities.enums": "GradClipAlgorithmType LightningEnum",
     "fulmen.utilities.grads": "grad_norm",
     "fulmen.utilities.parameter_tying": "find_shared_parameters set_shared_parameters",
@@ -30,7 +32,7 @@ _NAMES = {
     "fulmen.utilities.warnings": "disable_possible_user_warnings",
 }
 _MODULES = (
-    "enums exceptions grads imports memory model_helpers model_summary parameter_tying parsing rank_zero seed "
-    "types warnings"
+    "combined_loader enums exceptions grads imports memory model_helpers model_summary parameter_tying parsing "
+    "rank_zero seed types warnings"
 )
 __getattr__, __dir__ = lazy(__name__, _NAMES, _MODULES)
