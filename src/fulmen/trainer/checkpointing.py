@@ -13,7 +13,7 @@ from fulmen.core.saving import load_weights
 from fulmen.engine.hooks.spec import LOAD, LOAD_STATE, SAVE, STATE
 from fulmen.engine.hooks.table import overrides
 from fulmen.engine.loops.control import Progress
-from fulmen.engine.loops.schedule import step_schedulers
+from fulmen.engine.loops.lr_schedule import step_schedulers
 from fulmen.engine.storage import find_unsafe, get_filesystem, newest_good, require_safe
 from fulmen.errors import CheckpointError, CorruptCheckpointError, MisconfigurationException, suggest, warn
 from fulmen.trainer.auto_resume import log_version, program_of
@@ -226,7 +226,10 @@ def rewind_loggers(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
     # Of the batch that comes next some rows may be there already (its rate, a validation before it): they stay, and
     # what comes again takes their place.
     step = int(counters["stepped_batches"]) + 1
+    axes = ((checkpoint.get("fulmen") or {}).get("metrics") or {}).get("axes") or {}
     for logger in trainer.loggers:
+        if (axes.get("keys") or getattr(logger, "axis", None)) and not getattr(logger, "axis_as_column", False):
+            continue  # it has points at other x values, which the step says nothing about
         rewind = getattr(logger, "rewind", None)
         if callable(rewind):
             rewind(step)

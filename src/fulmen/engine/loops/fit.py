@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fulmen.data.plan import LoaderPlan
+from fulmen.data.combined import AnyPlan
 from fulmen.data.sources import set_epoch
 from fulmen.data.trouble import explain_empty, refuse_empty
 from fulmen.engine.hooks.spec import (
@@ -23,17 +23,18 @@ from fulmen.engine.hooks.spec import (
 )
 from fulmen.engine.loops.evaluate import EvaluationLoop
 from fulmen.engine.loops.feed import BatchFeed
+from fulmen.engine.loops.lr_schedule import step_schedulers
 from fulmen.engine.loops.schedule import (
     can_stop,
     epoch_validates,
     set_val_batch,
-    step_schedulers,
     steps_done,
     validation_due,
     why_done,
 )
 from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.signatures import check_step
+from fulmen.engine.results.metrics import load_metric_states, metric_states
 from fulmen.errors import DataError, PossibleUserWarning, SIGTERMException, warn
 from fulmen.utilities.rank_zero import rank_zero_info
 from fulmen.utilities.seed import isolate_rng, set_rng_states
@@ -55,7 +56,7 @@ class FitLoop:
         self.resume = resume
         self.validation = EvaluationLoop(session, VALIDATION, "validate")
         self.end_validates = session.policy.end_validates
-        self.plan: LoaderPlan | None = None
+        self.plan: AnyPlan | None = None
         self.batches: Any = None
         self.num_batches: int | float = 0
         self.last_reload = 0
@@ -147,12 +148,21 @@ class FitLoop:
             "validated": dict(self.validation.seen),
             **self.since_validation(),
             "window": self.session.optimization.state_dict(),
+            "torchmetrics": self.metric_states(),
         }
 
     def since_validation(self) -> dict[str, float]:
         """Seconds since the last validation, if validation goes by time."""
         control = self.session.control
         return {} if control.val_seconds is None else {"since_validation": time.monotonic() - control.val_clock}
+
+    def metric_states(self) -> dict[str, Any]:
+        """States of torchmetrics objects; those that an evaluation logs, or an epoch that is over, begin anew."""
+        session = self.session
+        done = session.eval_results.metrics()
+        if session.progress.epoch_done:
+            done += session.train_results.metrics()
+        return metric_states(session.module, done)
 
     def go_on(self, resume: dict[str, Any]) -> None:
         """Be where the checkpoint was written: open windows, data, and last of all random numbers.
@@ -165,6 +175,8 @@ class FitLoop:
         assert plan is not None
         if resume.get("metrics"):
             session.hub.load_state_dict(resume["metrics"])
+        if resume.get("torchmetrics") is not None:
+            load_metric_states(session.module, resume["torchmetrics"])
         session.optimization.load_state_dict(resume.get("window") or {})
         self.last_reload, self.validation.last_reload = resume.get("reloaded") or (self.last_reload, -1)
         self.validation.seen = dict(resume.get("validated") or {})
@@ -222,7 +234,7 @@ class FitLoop:
         self.start_epoch()
         session = self.session
         hooks, cursor, progress = session.hooks, session.cursor, session.progress
-        step, results, control = session.optimization, session.train_results, session.control
+        step, results, control, axes = session.optimization, session.train_results, session.control, session.hub.axes
         batches, transfer, builds = self.batches, session.loaders.transfer_of(self.batches), hooks.builds
         step.length = self.num_batches
         feed = BatchFeed(self.fetch) if step.takes_iterator else None
@@ -239,6 +251,8 @@ class FitLoop:
             progress.batches += 1
             progress.total_batches += 1
             results.batch_size, results.on_step = None, True
+            if axes.counting:
+                axes.count(results.size())
             progress.is_last = batches.is_last
             if hooks.on_train_batch_start is not None and hooks.on_train_batch_start(batch, batch_idx) == -1:
                 progress.is_last = True
@@ -297,6 +311,9 @@ class FitLoop:
         progress.batches += 1
         progress.total_batches += 1
         progress.is_last = self.batches.is_last
+        if session.hub.axes.counting:
+            session.train_results.batch_size = None
+            session.hub.axes.count(session.train_results.size())
         return batch, batch_idx, 0
 
     def leave(self) -> bool:
