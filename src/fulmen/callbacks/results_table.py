@@ -22,9 +22,15 @@ def print_results_table(
         results: One dict per loader. Names may end in ``/dataloader_idx_0``, which is left out; nested dicts are shown
             as ``outer:inner``.
         stage: ``"validate"`` or ``"test"``; stands above the names.
-        loader_names: Titles of the columns; by default ``DataLoader 0``, ``DataLoader 1``.
+        loader_names: Titles of the columns; by default ``DataLoader 0``, ``DataLoader 1``. Names of
+            values may end in ``/<title>``, which is left out.
     """
     columns = [dict(_flat(result)) for result in results]
+    if loader_names is not None:
+        columns = [
+            {key.removesuffix(f"/{name}"): text for key, text in column.items()}
+            for column, name in zip(columns, loader_names, strict=True)
+        ]
     names = sorted({name for column in columns for name in column})
     if not names:
         return

@@ -14,6 +14,7 @@ from fulmen.core.hparams import HyperparametersMixin
 from fulmen.core.module_hooks import ModuleHooks
 from fulmen.core.saving import load_module, restricted_classmethod
 from fulmen.engine.hooks.running import is_running
+from fulmen.engine.results.metrics import items_of
 from fulmen.errors import LoggingError, MisconfigurationException, warn
 from fulmen.utilities.collections import apply_to_collection
 
@@ -274,6 +275,9 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
         batch_size: int | None = None,
         metric_attribute: str | None = None,
         rank_zero_only: bool = False,
+        *,
+        axis: str | None = None,
+        reduce_loaders: str | None = None,
     ) -> None:
         """Log one value.
 
@@ -284,15 +288,19 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
             logger: Send it to the loggers (default `True`).
             on_step: Log the value of each step; the default depends on the hook.
             on_epoch: Log the value reduced over the epoch; the default depends on the hook.
-            reduce_fx: `"mean"` (weighted by batch size), `"sum"`, `"min"`, `"max"`, or a function of a 1-D tensor of
-                all values of the epoch (which are then kept until its end).
+            reduce_fx: `"mean"` (weighted by batch size), `"sum"`, `"min"`, `"max"`, or a function that makes one number
+                of a 1-D tensor of all values of the epoch (which are then kept until its end).
             enable_graph: Accepted for compatibility; values are always detached.
             sync_dist: Reduce over ranks.
             sync_dist_group: Process group for that.
-            add_dataloader_idx: Append `/dataloader_idx_N` with several loaders.
+            add_dataloader_idx: With several loaders append the loader's name (`/clean`) if they were given as a dict,
+                else `/dataloader_idx_N`. Without it the value is one over all loaders that log the name.
             batch_size: Weight of the value; found in the batch if not given.
-            metric_attribute: Attribute of the metric object, for compatibility.
+            metric_attribute: Name of a metric object that is no attribute of the module, to say that it is meant so.
             rank_zero_only: Log on rank zero only.
+            axis: x axis of the value in loggers: `"step"`, `"epoch"`, `"samples"`, `"tokens"` (the sum of what training
+                logs as `"tokens"`), `"time"` (seconds in runs), or the name of a logged value. By default the logger's.
+            reduce_loaders: `"mean"` also makes one value over all loaders, under the plain name.
 
         Raises:
             LoggingError: For a hook, flag or value that is not allowed, or flags that differ from an earlier call.
@@ -318,6 +326,8 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
             add_dataloader_idx,
             metric_attribute,
             rank_zero_only,
+            axis,
+            reduce_loaders,
         )
         results.log(name, value, given, batch_size)
 
@@ -335,12 +345,18 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
         add_dataloader_idx: bool = True,
         batch_size: int | None = None,
         rank_zero_only: bool = False,
+        *,
+        axis: str | None = None,
+        reduce_loaders: str | None = None,
     ) -> None:
-        """Log several values with the same flags; see `log`. Takes a mapping or a `MetricCollection`."""
+        """Log several values with the same flags; these and the errors are those of `log`.
+
+        Takes a mapping of names to values, or a `MetricCollection`, whose prefix and postfix are kept.
+        """
         if self._fabric is not None:
             self._fabric.log_dict(dictionary)
             return
-        for key, value in dictionary.items():
+        for key, value in items_of(dictionary):
             self.log(
                 key,
                 value,
@@ -356,6 +372,8 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
                 batch_size,
                 None,
                 rank_zero_only,
+                axis=axis,
+                reduce_loaders=reduce_loaders,
             )
 
     def _log_outside(self, name: str, value: Any) -> None:

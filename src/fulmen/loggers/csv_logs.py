@@ -12,7 +12,7 @@ from typing import Any
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, warn
 from fulmen.loggers import files
 from fulmen.loggers.hparams_file import NAME_HPARAMS_FILE, save_hparams_to_yaml
-from fulmen.loggers.logger import Logger, rank_zero_experiment
+from fulmen.loggers.logger import Logger, check_axis, rank_zero_experiment
 from fulmen.loggers.values import scalar, step_number
 from fulmen.types import PathOrStr
 from fulmen.utilities.logger import add_prefix, convert_params
@@ -216,13 +216,15 @@ class CSVLogger(Logger):
         prefix: Put before each metric's name, with a ``-`` between.
         flush_logs_every_n_steps: Rows are written to disk at each step whose number plus one is a multiple of this,
             and by `save` and `finalize`.
+        axis: x axis of values that are logged without one (see `LightningModule.log`), as a column beside ``step``.
 
     Raises:
         ArgumentTypeError: If an argument has a wrong type.
-        ArgumentValueError: If `version` is negative or `flush_logs_every_n_steps` is below 1.
+        ArgumentValueError: If `version` is negative, `flush_logs_every_n_steps` is below 1, or `axis` is empty.
     """
 
     LOGGER_JOIN_CHAR = "-"
+    axis_as_column = True
 
     def __init__(
         self,
@@ -231,8 +233,11 @@ class CSVLogger(Logger):
         version: int | str | None = None,
         prefix: str = "",
         flush_logs_every_n_steps: int = 100,
+        *,
+        axis: str | None = None,
     ) -> None:
         owner = type(self).__name__
+        self.axis = check_axis(axis, owner)
         self._save_dir = files.check_path(save_dir, "save_dir", owner)
         self._name = files.check_text(name, "name", owner)
         self._version = files.check_version(version, owner)

@@ -6,8 +6,9 @@ import functools
 from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from fulmen.errors import ArgumentTypeError, ArgumentValueError
 from fulmen.utilities.rank_zero import rank_zero_only
 
 if TYPE_CHECKING:
@@ -22,7 +23,15 @@ class Logger(ABC):
 
     A subclass must define `log_metrics` and `log_hyperparams`. `name` and `version` have defaults here, so that
     loggers written for older versions, which had neither, work.
+
+    Attributes:
+        axis: x axis of all values that are not logged with one of their own; `None` for the step. See
+            `LightningModule.log`; may be set at any time.
     """
+
+    axis: str | None = None
+    axis_as_column: ClassVar[bool] = False
+    """Rows keep their step, and the x value of another axis is in a column of its name; else it is the step."""
 
     @property
     def name(self) -> str | None:
@@ -120,6 +129,22 @@ class Logger(ABC):
                 Records of this step and later ones go, earlier ones stay.
         """
         return None
+
+
+def check_axis(axis: Any, owner: str) -> str | None:
+    """Return a logger's `axis` if it can be one.
+
+    Raises:
+        ArgumentTypeError: If it is no text.
+        ArgumentValueError: If it is empty.
+    """
+    if axis is not None and not isinstance(axis, str):
+        raise ArgumentTypeError(f"{owner}(axis={axis!r}): expected a text or None, got {type(axis).__name__}.")
+    if axis == "":
+        raise ArgumentValueError(
+            f"{owner}(axis=''): give 'step', 'epoch', 'samples', 'tokens', 'time' or the name of a logged value."
+        )
+    return axis
 
 
 class DummyExperiment:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from fulmen.errors import ArgumentTypeError, PossibleUserWarning, suggest, warn
 from fulmen.loggers import files
 from fulmen.loggers.hparams_file import NAME_HPARAMS_FILE, save_hparams_to_yaml
-from fulmen.loggers.logger import Logger, rank_zero_experiment
+from fulmen.loggers.logger import Logger, check_axis, rank_zero_experiment
 from fulmen.loggers.values import scalar, step_number
 from fulmen.types import PathOrStr
 from fulmen.utilities.imports import module_available
@@ -55,13 +55,14 @@ class TensorBoardLogger(Logger):
         default_hp_metric: Whether `log_hyperparams` without metrics also writes a placeholder ``hp_metric`` of -1.
         prefix: Put before each metric's name, with a ``-`` between.
         sub_dir: A further folder below the version's, for the event files.
+        axis: x axis of values that are logged without one (see `LightningModule.log`).
         **kwargs: For `torch.utils.tensorboard.SummaryWriter`: ``max_queue``, ``flush_secs``, ``filename_suffix``,
             ``comment``, ``purge_step``.
 
     Raises:
         ModuleNotFoundError: If ``tensorboard`` is not installed.
         ArgumentTypeError: If an argument has a wrong type, or `SummaryWriter` does not know it.
-        ArgumentValueError: If `version` is negative.
+        ArgumentValueError: If `version` is negative or `axis` is empty.
     """
 
     LOGGER_JOIN_CHAR = "-"
@@ -76,9 +77,12 @@ class TensorBoardLogger(Logger):
         default_hp_metric: bool = True,
         prefix: str = "",
         sub_dir: PathOrStr | None = None,
+        *,
+        axis: str | None = None,
         **kwargs: Any,
     ) -> None:
         owner = type(self).__name__
+        self.axis = check_axis(axis, owner)
         if not module_available("tensorboard"):
             raise ModuleNotFoundError(
                 f"{owner} needs the package `tensorboard`, which is not installed. Install it with "
@@ -334,7 +338,7 @@ def _check_writer_arguments(kwargs: dict[str, Any], owner: str) -> None:
     from torch.utils.tensorboard import SummaryWriter
 
     known = [name for name in inspect.signature(SummaryWriter).parameters if name != "log_dir"]
-    own = ["save_dir", "name", "version", "log_graph", "default_hp_metric", "prefix", "sub_dir"]
+    own = ["save_dir", "name", "version", "log_graph", "default_hp_metric", "prefix", "sub_dir", "axis"]
     for name, value in kwargs.items():
         if name == "log_dir":
             raise ArgumentTypeError(

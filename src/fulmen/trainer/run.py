@@ -28,11 +28,13 @@ from fulmen.engine.loops.manual import ManualStep
 from fulmen.engine.loops.predict import PredictLoop
 from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.steps import AutomaticStep
+from fulmen.engine.results.metrics import warn_of_loose_metrics
 from fulmen.engine.results.store import Results
 from fulmen.engine.runtime.policy import compat_mode
 from fulmen.errors import MisconfigurationException, warn
 from fulmen.loggers.logger import Logger
 from fulmen.trainer import checkpointing
+from fulmen.trainer.aside import refuse_beside_stream
 from fulmen.trainer.auto_resume import AUTO, find_own_checkpoint
 from fulmen.trainer.checks import check_request
 from fulmen.trainer.ending import call_all, raise_save_errors, teardown_calls
@@ -106,12 +108,14 @@ class RunGuard:
         self.mark: Any = None
         self.result: Any = None
         self.set_up = False
+        self.signals = SignalGuard(trainer.control, gentle_interrupt=trainer.policy.raise_keyboard_interrupt)
         self.counters = KeptCounters(trainer.progress)
         self.started = 0.0
         self.seedings = seed_calls()
 
     def __enter__(self) -> RunGuard:
         trainer, request = self.trainer, self.request
+        refuse_beside_stream(trainer, request)
         self.outer, self.mark = trainer.session, trainer.cursor.mark()
         self.outer_state = (trainer.state.fn, trainer.state.status)
         check_request(trainer, request)
@@ -153,6 +157,7 @@ class RunGuard:
         checkpoint = self.load_checkpoint()
         if not self.nested:
             trainer.hub.reset()
+            trainer.hub.axes.begin(trainer.loggers, lambda: trainer.progress.total_batches)
         session = self.make_session(loaders)
         trainer.open_session(session)
         self.set_up_module(session, fitting=fitting)
@@ -164,8 +169,7 @@ class RunGuard:
             self.log_hyperparameters()
         resume = checkpointing.restore_training(trainer, checkpoint) if fitting and checkpoint is not None else None
         trainer.start_record(request.fn.value)
-        signals = SignalGuard(trainer.control, gentle_interrupt=trainer.policy.raise_keyboard_interrupt)
-        self.stack.enter_context(signals)
+        self.stack.enter_context(self.signals)
         module.zero_grad()
         return self.make_loop(session, resume)
 
@@ -264,7 +268,15 @@ class RunGuard:
 
         def store(*, training: bool) -> Results:
             size = partial(self.batch_size, training=training)
-            return Results(cursor, training=training, keep_integers=policy.keep_integers, batch_size=size)
+            return Results(
+                cursor,
+                training=training,
+                keep_integers=policy.keep_integers,
+                batch_size=size,
+                merge_loaders=policy.merge_loaders,
+                module=module,
+                axes=trainer.hub.axes,
+            )
 
         return Session(
             module=module,
@@ -306,6 +318,7 @@ class RunGuard:
         """Module to its device, then `configure_optimizers`."""
         trainer, module = self.trainer, session.module
         trainer.strategy.setup_module(module)
+        warn_of_loose_metrics(module)
         if not fitting:
             return
         control = trainer.control
@@ -388,6 +401,8 @@ class RunGuard:
         self.warn_of_seeding()
         self.stack.close()
         trainer.hub.keep()
+        if request.fn == TrainerFn.FITTING and not trainer.fast_dev_run:
+            trainer.hub.warn_of_silence(log_every=trainer.control.log_every, batches=trainer.progress.stepped_batches)
         trainer.cursor.results = None
         if not self.nested:
             trainer.strategy.teardown()
@@ -407,7 +422,8 @@ class RunGuard:
         if request.fn == TrainerFn.FITTING:
             raise_save_errors(trainer)
         elif request.fn != TrainerFn.PREDICTING and request.verbose and trainer.is_global_zero:
-            print_results_table(result, request.fn.value)
+            names = trainer.session.eval_results.loader_names if trainer.session is not None else None
+            print_results_table(result, request.fn.value, loader_names=names)
 
     def teardown_calls(self) -> list[Callable[[], Any]]:
         """`teardown` of data module, callbacks and module, if their `setup` was called; only once."""

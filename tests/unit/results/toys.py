@@ -6,7 +6,8 @@ from typing import Any
 
 from fulmen.engine.hooks.running import Cursor
 from fulmen.engine.hooks.spec import SPECS
-from fulmen.engine.results.store import FLAG_NAMES, Results, View
+from fulmen.engine.results.flags import FLAG_NAMES
+from fulmen.engine.results.store import Results, View
 
 DEFAULTS: dict[str, Any] = {
     "prog_bar": False,
@@ -20,6 +21,8 @@ DEFAULTS: dict[str, Any] = {
     "add_dataloader_idx": True,
     "metric_attribute": None,
     "rank_zero_only": False,
+    "axis": None,
+    "reduce_loaders": None,
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from fulmen.data.plan import LoaderPlan
+from fulmen.data.combined import AnyPlan
 from fulmen.data.sources import set_epoch
 from fulmen.data.trouble import refuse_empty
 from fulmen.engine.hooks.spec import SPECS, StageNames
@@ -52,7 +52,7 @@ class EvaluationLoop:
         self.batches: Any = None
         self.seen: dict[int, int] = {}
 
-    def plans(self) -> list[LoaderPlan]:
+    def plans(self) -> list[AnyPlan]:
         """Loader plans of the stage, made anew when their time has come."""
         session = self.session
         every, epoch = session.control.reload_every, session.progress.epoch
@@ -93,9 +93,10 @@ class EvaluationLoop:
         cursor.stage, cursor.results, cursor.batch, cursor.batch_idx, cursor.dataloader_idx = outer
         return values
 
-    def _evaluate(self, plans: list[LoaderPlan], limits: list[int | float]) -> list[dict[str, float]]:
+    def _evaluate(self, plans: list[AnyPlan], limits: list[int | float]) -> list[dict[str, float]]:
         session, names = self.session, self.names
         hooks, results, hub = session.hooks, session.eval_results, session.hub
+        results.name_loaders(self.loader_names(plans))
         first = self._start(plans[0], limits[0])
         with ModeKeeper(session.module) as modes:
             hooks.call_module(names.model_eval)
@@ -127,7 +128,15 @@ class EvaluationLoop:
             hub.note(names.stage, epoch=progress.epoch, step=progress.global_step, results=found)
         return found
 
-    def _start(self, plan: LoaderPlan, limit: int | float) -> Iterator[Any]:
+    def loader_names(self, plans: list[AnyPlan]) -> list[str] | None:
+        """Names of several loaders that were given as a dict, if keys of logged values shall have them."""
+        names = [plan.name for plan in plans]
+        numbered = any(name.startswith(f"{self.names.loader}[") for name in names)
+        if len(names) < 2 or numbered or len(set(names)) < len(names) or not self.session.policy.named_loaders:
+            return None
+        return names
+
+    def _start(self, plan: AnyPlan, limit: int | float) -> Iterator[Any]:
         set_epoch(plan.loader, self.session.progress.epoch)
         self.batches = run = plan.start()
         return islice(run, int(limit)) if limit < plan.num_batches else run

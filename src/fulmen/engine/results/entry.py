@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fulmen.engine.results.flags import Flags
+from fulmen.errors import LoggingError
+
 BLOCK = 64
 _EXACT = (torch.float32, torch.float64)  # types whose numbers a 0-dim tensor gives back as they are
 
@@ -28,81 +31,6 @@ def float_dtype() -> torch.dtype:
     """The default float type, but at least float32."""
     dtype = torch.get_default_dtype()
     return dtype if dtype in (torch.float32, torch.float64) else torch.float32
-
-
-class Flags:
-    """The checked flags of one key; see `LightningModule.log`.
-
-    Attributes:
-        name: Key as given.
-        hook: Name of the hook that logs it.
-        given: The flags as the caller gave them, for comparison with later calls; `None` in a key from a checkpoint.
-        place: `file:line` of the first call, for the error when a later call differs.
-    """
-
-    __slots__ = (
-        "add_dataloader_idx",
-        "dataloader_idx",
-        "given",
-        "hook",
-        "logger",
-        "name",
-        "on_epoch",
-        "on_step",
-        "place",
-        "prog_bar",
-        "rank_zero_only",
-        "reduce",
-        "sync_dist",
-        "sync_dist_group",
-    )
-
-    name: str
-    hook: str
-    given: tuple[Any, ...] | None
-    place: str
-    prog_bar: bool
-    logger: bool
-    on_step: bool
-    on_epoch: bool
-    reduce: Any
-    sync_dist: bool
-    sync_dist_group: Any
-    add_dataloader_idx: bool
-    rank_zero_only: bool
-    dataloader_idx: int | None
-
-    def __init__(self, **values: Any) -> None:
-        for name in self.__slots__:
-            setattr(self, name, values[name])
-
-    def state_dict(self) -> dict[str, Any]:
-        """What tells how the values are reduced and shown; no functions, no process groups."""
-        skipped = ("given", "sync_dist_group")
-        state = {name: getattr(self, name) for name in self.__slots__ if name not in skipped}
-        return {**state, "reduce": None if callable(self.reduce) else self.reduce}
-
-    @classmethod
-    def restored(cls, state: dict[str, Any], value: Tensor | None) -> Flags:
-        """Flags from a checkpoint; the first call of `self.log` checks the key anew, as `given` is not known.
-
-        Args:
-            state: What `state_dict` returned.
-            value: What a function of the user's made of the values, which stands until that call brings the function.
-        """
-        reduce = state["reduce"] if value is None else lambda _: value
-        return cls(**{**state, "given": None, "sync_dist_group": None, "reduce": reduce})
-
-    @property
-    def suffix(self) -> str:
-        """`/dataloader_idx_N` where it applies."""
-        idx = self.dataloader_idx
-        return f"/dataloader_idx_{idx}" if idx is not None and self.add_dataloader_idx else ""
-
-    def key(self, *, on_step: bool) -> str:
-        """The name under which loggers and the bar see the step's or the epoch's value."""
-        fork = ("_step" if on_step else "_epoch") if self.on_step and self.on_epoch else ""
-        return f"{self.name}{fork}{self.suffix}"
 
 
 class Entry:
@@ -281,15 +209,33 @@ class Entry:
         """
         reduce = self.flags.reduce
         if callable(reduce):
-            parts = list(self._kept)
-            if self._count and self._block is not None:
-                parts.append(self._block[: self._count].to(wide(self._block.device)))
-            device = parts[-1].device if self._block is None else self._block.device
-            return torch.as_tensor(reduce(torch.cat([part.to(device) for part in parts]))).to(float_dtype())
+            return self.as_result(reduce(self.values()))
         total, weight = sums if sums is not None else self.sums()
         if reduce == "mean":
             return self._as_tensor(total / weight if weight else float("nan"), as_float=True)
         return self._as_tensor(total)
+
+    def values(self) -> Tensor:
+        """All values of the epoch in their order, for a function of the user's."""
+        parts = list(self._kept)
+        if self._count and self._block is not None:
+            parts.append(self._block[: self._count].to(wide(self._block.device)))
+        device = parts[-1].device if self._block is None else self._block.device
+        return torch.cat([part.to(device) for part in parts])
+
+    def as_result(self, value: Any) -> Tensor:
+        """What a function of the user's returned, as a 0-dim tensor.
+
+        Raises:
+            LoggingError: If it is not one number.
+        """
+        if isinstance(value, (int, float)) or (isinstance(value, Tensor) and value.numel() == 1):
+            return torch.as_tensor(value).to(float_dtype()).reshape(())
+        shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
+        raise LoggingError(
+            f"self.log({self.flags.name!r}, ..., reduce_fx=...) in `{self.flags.hook}`: the function must make one "
+            f"number of a 1-D tensor of all values, but returned {type(value).__name__}{shape}."
+        )
 
     def _as_tensor(self, value: Any, *, as_float: bool = False) -> Tensor:
         if isinstance(value, Tensor):
@@ -341,53 +287,3 @@ class Entry:
         self._weight = state["weight"]
         self._kept = list(state["kept"])
         self.set = state["set"]
-
-
-class MetricEntry:
-    """A key whose value is a `torchmetrics` object: it keeps, reduces and resets its own state.
-
-    Args:
-        flags: The key's checked flags.
-        metric: The object.
-    """
-
-    __slots__ = ("_computed", "by_number", "flags", "metric", "set", "weighted")
-
-    def __init__(self, flags: Flags, metric: Any) -> None:
-        self.flags = flags
-        self.metric = metric
-        self.by_number = self.weighted = False
-        self.set = False
-        self._computed: Tensor | None = None
-
-    def put(self, value: Any, weight: float) -> None:
-        """Note that the metric was updated."""
-        self.metric = value
-        self.set = True
-        self._computed = None
-
-    def put_number(self, value: float | int, weight: float, dtype: torch.dtype | None = None) -> None:
-        """A number under a metric's key stands for no metric; the metric's own value is kept."""
-
-    def reset(self) -> None:
-        """Reset the metric for the next epoch."""
-        self.metric.reset()
-        self.set = False
-        self._computed = None
-
-    @property
-    def step_value(self) -> Tensor | None:
-        """What the last `forward` returned; `None` after a bare `update`."""
-        cache = getattr(self.metric, "_forward_cache", None)
-        return cache.detach() if isinstance(cache, Tensor) else None
-
-    @property
-    def step_number(self) -> Tensor | None:
-        """As `step_value`."""
-        return self.step_value
-
-    def epoch_value(self, sums: tuple[Any, float] | None = None) -> Tensor:
-        """The metric's value over the epoch, computed once."""
-        if self._computed is None:
-            self._computed = torch.as_tensor(self.metric.compute()).detach()
-        return self._computed

@@ -8,7 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from fulmen.engine.hooks.running import Cursor
+from fulmen.engine.results.axes import STEP, Axes, axis_of
 from fulmen.engine.results.store import View, to_numbers
+from fulmen.errors import PossibleUserWarning, warn
 from fulmen.loggers.sender import RowSender
 
 
@@ -33,23 +35,27 @@ class MetricsHub:
         self.cursor = cursor
         self.loggers = loggers
         self.record = record
+        self.axes = Axes()
+        self.rows = 0
         self._callback: dict[str, Tensor] = {}
         self._logged: dict[str, Tensor] = {}
         self._bar: dict[str, float | Tensor] = {}  # numbers once the bar has read them
 
     def reset(self) -> None:
         """Forget everything (a new run begins)."""
+        self.rows = 0
         self._callback = {}
         self._logged = {}
         self._bar = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """All three dictionaries as they read now; nothing is changed."""
+        """All three dictionaries as they read now, and the counts of axes; nothing is changed."""
         live = self.cursor.results.view() if self.cursor.results is not None else View()
         return {
             "callback": {**self._callback, **live.callback},
             "logged": {**self._logged, **live.log},
             "bar": {**self._bar, **live.bar},
+            "axes": self.axes.state_dict(),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -57,6 +63,8 @@ class MetricsHub:
         self._callback = dict(state_dict["callback"])
         self._logged = dict(state_dict["logged"])
         self._bar = dict(state_dict["bar"])
+        if "axes" in state_dict:  # files of earlier versions have none
+            self.axes.load_state_dict(state_dict["axes"])
 
     def keep(self) -> View:
         """Keep the live values, before another store takes over or is reset; returns them."""
@@ -125,7 +133,45 @@ class MetricsHub:
             else:
                 numbers.setdefault("epoch", epoch)
                 step = default_step
+        self.rows += len(loggers)
         for logger in loggers:
-            self.sender.send(logger, numbers, step)
+            if self.axes.keys or axis_of(logger) is not None:
+                self._write_by_axes(logger, numbers, step, epoch)
+            else:
+                self.sender.send(logger, numbers, step)
         if self.record is not None:
             self.record("metrics", step=step, values=numbers)
+
+    def _write_by_axes(self, logger: Any, numbers: dict[str, Any], step: int, epoch: int) -> None:
+        """One row per axis: at the axis' own x value, or with it in a column beside the step."""
+        column = getattr(logger, "axis_as_column", False)
+        beside = {"epoch": numbers["epoch"]} if "epoch" in numbers else {}
+        values = {key: value for key, value in numbers.items() if key not in beside}
+        for axis, part in self.axes.split(values, axis_of(logger)).items():
+            if axis == STEP:
+                self.sender.send(logger, {**part, **beside}, step)
+                continue
+            x = self.axes.value(axis, numbers, {**self._callback, **self._logged}, epoch)
+            if column:
+                self.sender.send(logger, {**part, **beside, axis: x}, step)
+            else:
+                self.sender.send(logger, part, int(x))
+
+    def warn_of_silence(self, *, log_every: int, batches: int) -> None:
+        """Say at the end of a fit that its loggers got nothing although step values were logged.
+
+        Args:
+            log_every: Rows are written each so many batches; 0 if nobody wants them.
+            batches: Batches that ended an accumulation window.
+        """
+        results, loggers = self.cursor.results, list(self.loggers())
+        if self.rows or not loggers or not log_every or not batches or results is None or not results.logs_steps:
+            return
+        names = ", ".join(sorted({type(logger).__name__ for logger in loggers}))
+        warn(
+            "W208",
+            f"{names} got no value in the whole run: it had {batches} training batches, and step values are written "
+            f"each Trainer(log_every_n_steps={log_every}) of them. Set log_every_n_steps to at most {batches}, or log "
+            "with on_epoch=True.",
+            category=PossibleUserWarning,
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,25 +11,12 @@ from torch import Tensor
 
 from fulmen.engine.hooks.running import Cursor
 from fulmen.engine.hooks.spec import SPECS, HookSpec
-from fulmen.engine.results.entry import Entry, Flags, MetricEntry, float_dtype
-from fulmen.errors import LoggingError, suggest, warn
-
-FLAG_NAMES = (
-    "prog_bar",
-    "logger",
-    "on_step",
-    "on_epoch",
-    "reduce_fx",
-    "enable_graph",
-    "sync_dist",
-    "sync_dist_group",
-    "add_dataloader_idx",
-    "metric_attribute",
-    "rank_zero_only",
-)
-_REDUCTIONS: dict[Any, str] = {torch.mean: "mean", torch.sum: "sum", torch.min: "min", torch.max: "max"}
-_REDUCTIONS |= {sum: "sum", min: "min", max: "max", "avg": "mean"}
-_REDUCTIONS |= {name: name for name in ("mean", "sum", "min", "max")}
+from fulmen.engine.results.axes import SAMPLES, TOKENS, Axes, TokenEntry
+from fulmen.engine.results.entry import Entry, float_dtype
+from fulmen.engine.results.flags import FLAG_NAMES, Flags, check_batch_size, check_flags, differs, short, where_of
+from fulmen.engine.results.loaders import over_loaders
+from fulmen.engine.results.metrics import MetricEntry, is_collection, is_metric, path_of, warn_of_new_object
+from fulmen.errors import LoggingError, warn
 
 
 @dataclass
@@ -56,21 +42,53 @@ class Results:
         training: Whether it is the training loop's store (its step values can be monitored).
         keep_integers: `Policy.keep_integers`.
         batch_size: Called at most once per batch, and only if an epoch mean asks: the batch's size.
+        merge_loaders: `Policy.merge_loaders`.
+        module: Where metric objects are to be found.
+        axes: x axes other than the step.
+
+    Attributes:
+        loader_names: Names of several loaders if they have any; they tell their keys apart.
     """
 
     def __init__(
-        self, cursor: Cursor, *, training: bool, keep_integers: bool, batch_size: Callable[[Any], float]
+        self,
+        cursor: Cursor,
+        *,
+        training: bool,
+        keep_integers: bool,
+        batch_size: Callable[[Any], float],
+        merge_loaders: bool = True,
+        module: Any = None,
+        axes: Axes | None = None,
     ) -> None:
         self.cursor = cursor
         self.training = training
         self.keep_integers = keep_integers
         self.find_batch_size = batch_size
+        self.merge_loaders = merge_loaders
+        self.module = module
+        self.axes = Axes() if axes is None else axes
         self.entries: dict[tuple[HookSpec, str, int | None], Entry | MetricEntry] = {}
+        self.groups: dict[tuple[HookSpec, str], list[Entry | MetricEntry]] = {}
         self.pending: dict[str, Any] = {}
+        self.loader_names: list[str] | None = None
         self.dataloader_idx: int | None = None
         self.batch_size: float | None = None
         self.on_step = False
         self.logs_steps = False
+
+    def name_loaders(self, names: list[str] | None) -> None:
+        """Several loaders begin; keys of loaders with other names are dropped."""
+        if names != self.loader_names:
+            self.loader_names = names
+            self.entries = {key: entry for key, entry in self.entries.items() if key[2] is None}
+            self.groups = {}
+
+    def size(self) -> float:
+        """The size of the batch at hand, looked up once."""
+        if self.batch_size is None:
+            self.batch_size = self.find_batch_size(self.cursor.batch)
+        return self.batch_size
 
     def start_batch(self, dataloader_idx: int | None = None) -> None:
         """A new batch begins: its size is looked up anew if asked for."""
@@ -93,7 +111,7 @@ class Results:
         hook = self.cursor.hook
         entry = self.entries.get((hook, name, self.dataloader_idx))  # type: ignore[arg-type]  # None hook: no such key
         if entry is None:
-            entry = self._new(hook, name, value, given)
+            entry = self._new(hook, name, value, given, batch_size)
         elif entry.flags.given != given:
             entry = self._other_flags(entry, hook, name, value, given)
         weight: float = 1
@@ -110,60 +128,122 @@ class Results:
                 entry.put_number(value.item(), weight, value.dtype)
                 return
         elif not isinstance(value, (int, float)):
-            value = self._plain(name, value, hook)
+            value = self._plain(name, value, entry, hook)
         entry.put(value, weight)
 
     def _single(self, name: str, value: Tensor, hook: HookSpec | None) -> Tensor:
         if value.numel() != 1:
             raise LoggingError(
-                f"self.log({name!r}, ...) in `{_where(hook)}` got a tensor of shape {tuple(value.shape)}; a logged "
+                f"self.log({name!r}, ...) in `{where_of(hook)}` got a tensor of shape {tuple(value.shape)}; a logged "
                 f"value is one number. Reduce it first, for example with `.mean()`, or use `self.log_dict`."
             )
         return value.reshape(())
 
-    def _plain(self, name: str, value: Any, hook: HookSpec | None) -> Any:
+    def _plain(self, name: str, value: Any, entry: Entry | MetricEntry | None, hook: HookSpec | None) -> Any:
         if is_metric(value):
+            if isinstance(entry, Entry):
+                raise LoggingError(
+                    f"self.log({name!r}, ...) in `{where_of(hook)}` got a {type(value).__name__} after numbers; one "
+                    "key takes either metric objects or numbers."
+                )
             return value
         if type(value).__module__ == "numpy" and getattr(value, "ndim", 1) == 0:
-            return value.item()
-        hint = " Log its items with `self.log_dict`." if isinstance(value, dict) else ""
+            value = value.item()
+            if isinstance(value, (int, float)):
+                return value
+        hint = ""
+        if isinstance(value, dict) or is_collection(value):
+            hint = " Log its items with `self.log_dict`."
         raise LoggingError(
-            f"self.log({name!r}, {_short(value)}) in `{_where(hook)}`: {type(value).__name__} cannot be logged; "
+            f"self.log({name!r}, {short(value)}) in `{where_of(hook)}`: {type(value).__name__} cannot be logged; "
             f"give a number, a tensor of one element or a torchmetrics object.{hint}"
         )
 
-    def _new(self, hook: HookSpec | None, name: str, value: Any, given: tuple[Any, ...]) -> Entry | MetricEntry:
-        flags = _check(hook, name, given, self.dataloader_idx)
+    def _new(
+        self, hook: HookSpec | None, name: str, value: Any, given: tuple[Any, ...], batch_size: Any
+    ) -> Entry | MetricEntry:
+        flags = check_flags(hook, name, given, self.dataloader_idx, self.loader_names)
         assert hook is not None
+        where = f"self.log({name!r}, ...) in `{hook.name}`"
+        if batch_size is not None:
+            check_batch_size(where, batch_size)
+        if isinstance(value, Tensor):
+            self._check_tensor(name, value, hook, flags)
+        elif not isinstance(value, (int, float)):
+            value = self._plain(name, value, None, hook)
+        entry = self._make_entry(flags, value)
+        if flags.over_loaders:
+            self._join_loaders(where, entry, self.groups.setdefault((hook, name), []))
+        state = self.pending.pop(_state_key(hook, name, self.dataloader_idx), None)
+        if state is not None and isinstance(entry, Entry):
+            entry.load_state_dict(state)
         self.logs_steps = self.logs_steps or flags.on_step
-        entry: Entry | MetricEntry
-        if is_metric(value):
-            entry = MetricEntry(flags, value)
-        else:
-            entry = Entry(flags, keep_integers=self.keep_integers)
-            state = self.pending.pop(_state_key(hook, name, self.dataloader_idx), None)
-            if state is not None:
-                entry.load_state_dict(state)
         self.entries[(hook, name, self.dataloader_idx)] = entry
-        if isinstance(value, Tensor) and not value.is_floating_point() and flags.on_epoch:
+        if flags.axis is not None:
+            self.axes.use(flags)
+            if flags.axis == SAMPLES and not self.axes.counting:
+                self.axes.counting = True
+                if self.training and self.cursor.batch is not None:
+                    self.axes.count(self.size())
+        return entry
+
+    def _make_entry(self, flags: Flags, value: Any) -> Entry | MetricEntry:
+        if is_metric(value):
+            if flags.metric_attribute is None and path_of(self.module, value) is None and self.module is not None:
+                warn_of_new_object(flags, value, type(self.module).__name__)
+            return MetricEntry(flags, value)
+        if self.training and flags.name == TOKENS:
+            return TokenEntry(flags, self.axes, keep_integers=self.keep_integers)
+        return Entry(flags, keep_integers=self.keep_integers)
+
+    def _check_tensor(self, name: str, value: Tensor, hook: HookSpec, flags: Flags) -> None:
+        if value.is_complex():
+            raise LoggingError(
+                f"self.log({name!r}, ...) in `{hook.name}`: a tensor of {value.dtype} cannot be logged; log its parts, "
+                "for example `.abs()`."
+            )
+        if not value.is_floating_point() and flags.on_epoch:
             warn(
                 "W201",
                 f"self.log({name!r}, ...) in `{hook.name}` got a tensor of {value.dtype}; it is reduced as a float. "
                 "Convert it with `.float()` to say so.",
                 key=name,
-                stacklevel=5,
+                stacklevel=6,
             )
-        return entry
+
+    def _join_loaders(self, where: str, entry: Entry | MetricEntry, group: list[Entry | MetricEntry]) -> None:
+        """One more loader logs a key whose values are also put together."""
+        if group and not entry.flags.add_dataloader_idx and not self.merge_loaders:
+            raise LoggingError(
+                f"{where}: the key comes from a second loader, and add_dataloader_idx=False lets both have one name. "
+                "Use another name for each loader, or Policy(merge_loaders=True), which makes one weighted mean."
+            )
+        metrics = [other.metric for other in (*group, entry) if isinstance(other, MetricEntry)]
+        if metrics and (entry.flags.add_dataloader_idx or any(other is not metrics[0] for other in metrics)):
+            raise LoggingError(
+                f"{where}: a {type(metrics[0]).__name__} of its own for each loader cannot be put together with those "
+                "of others. Log one metric object in all loaders with add_dataloader_idx=False for the value over all."
+            )
+        group.append(entry)
 
     def _other_flags(
         self, entry: Entry | MetricEntry, hook: HookSpec | None, name: str, value: Any, given: tuple[Any, ...]
     ) -> Entry | MetricEntry:
         """Flags differ: an error, unless the key came from a checkpoint and is logged for the first time since."""
-        if entry.flags.given is not None or isinstance(entry, MetricEntry):
-            raise LoggingError(_differs(name, entry.flags, given))
+        flags = entry.flags
+        if flags.same_with_new_function(given):
+            flags.given, flags.reduce = given, given[FLAG_NAMES.index("reduce_fx")]
+            return entry
+        if flags.given is not None:
+            raise LoggingError(differs(name, flags, given))
         assert hook is not None
+        if isinstance(entry, MetricEntry):
+            kept = entry
+            entry = self._new(hook, name, value, given, None)
+            entry.set = kept.set
+            return entry
         self.pending[_state_key(hook, name, self.dataloader_idx)] = entry.state_dict()
-        return self._new(hook, name, value, given)
+        return self._new(hook, name, value, given, None)
 
     def _valid(self) -> Iterator[Entry | MetricEntry]:
         idx = self.dataloader_idx
@@ -194,7 +274,26 @@ class Results:
                 view.callback[key] = value
             if flags.prog_bar:
                 view.bar[key] = value
+        if self.groups and not step and self.dataloader_idx is None:
+            self._add_over_loaders(view)
         return view
+
+    def _add_over_loaders(self, view: View) -> None:
+        """Values over all loaders, once all are done."""
+        for group in self.groups.values():
+            entries = [entry for entry in group if entry.set]
+            if not entries:
+                continue
+            flags = entries[0].flags
+            if len(group) == 1 and not flags.add_dataloader_idx:
+                continue  # a name of its own for this loader
+            value = over_loaders(entries)
+            key = flags.key(on_step=False).removesuffix(flags.suffix)
+            if flags.logger:
+                view.log[key] = value
+            view.callback[flags.name] = view.callback[key] = value
+            if flags.prog_bar:
+                view.bar[key] = value
 
     def row(self) -> dict[str, Any]:
         """Step values for the loggers: numbers where they are at hand, else 0-dim tensors."""
@@ -210,18 +309,25 @@ class Results:
     def reset(self) -> None:
         """Forget the values of all keys; flags stay frozen."""
         for entry in self.entries.values():
-            if entry.set:
+            if entry.set or isinstance(entry, MetricEntry):
                 entry.reset()
         self.pending.clear()
         self.on_step = False
 
+    def metrics(self) -> list[Any]:
+        """Metric objects that are logged here."""
+        return [entry.metric for entry in self.entries.values() if isinstance(entry, MetricEntry)]
+
     def state_dict(self) -> dict[str, Any]:
-        """Values of all plain keys since the last reset (metric objects are states of the module)."""
-        values = {
-            _state_key(*key): entry.state_dict()
-            for key, entry in self.entries.items()
-            if isinstance(entry, Entry) and entry.set
-        }
+        """Values of all keys since the last reset; metric objects keep theirs (`metric_states`)."""
+        values: dict[str, Any] = {}
+        for key, entry in self.entries.items():
+            if not entry.set:
+                continue
+            if isinstance(entry, Entry):
+                values[_state_key(*key)] = entry.state_dict()
+            elif (path := path_of(self.module, entry.metric)) is not None:
+                values[_state_key(*key)] = entry.state_dict(path)
         return {**self.pending, **values}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -229,109 +335,31 @@ class Results:
         for key, state in state_dict.items():
             hook, rest = key.split("|", 1)
             name, _, idx = rest.rpartition("|")
+            place = (SPECS[hook], name, int(idx) if idx else None)
+            if "metric" in state:
+                self._load_metric(place, state)
+                continue
             if state["flags"]["reduce"] is None and state["reduced"] is None:
                 self.pending[key] = state  # readable when it is logged again and brings its function
                 continue
-            entry = Entry(Flags.restored(state["flags"], state["reduced"]), keep_integers=self.keep_integers)
+            flags = Flags.restored(state["flags"], state["reduced"])
+            if self.training and name == TOKENS:
+                entry: Entry = TokenEntry(flags, self.axes, keep_integers=self.keep_integers)
+            else:
+                entry = Entry(flags, keep_integers=self.keep_integers)
             entry.load_state_dict(state)
-            self.entries[(SPECS[hook], name, int(idx) if idx else None)] = entry
+            self.entries[place] = entry
+
+    def _load_metric(self, place: tuple[HookSpec, str, int | None], state: dict[str, Any]) -> None:
+        for path, child in self.module.named_modules() if self.module is not None else ():
+            if path == state["metric"] and is_metric(child):
+                entry = MetricEntry(Flags.restored(state["flags"], None), child)
+                entry.load_state_dict(state)
+                self.entries[place] = entry
 
 
 def _state_key(hook: HookSpec, name: str, dataloader_idx: int | None) -> str:
     return f"{hook.name}|{name}|{'' if dataloader_idx is None else dataloader_idx}"
-
-
-def is_metric(value: Any) -> bool:
-    """Whether `value` is a torchmetrics object; never imports torchmetrics."""
-    module = sys.modules.get("torchmetrics")
-    return module is not None and isinstance(value, (module.Metric, module.MetricCollection))
-
-
-def _where(hook: HookSpec | None) -> str:
-    return hook.name if hook is not None else "no hook"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _caller() -> str:
-    """`file:line` of the first frame outside of Fulmen."""
-    frame: Any = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("fulmen."):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "unknown place"
-
-
-def _differs(name: str, flags: Flags, given: tuple[Any, ...]) -> str:
-    changes = [
-        f"{flag}={new!r} (was {old!r})"
-        for flag, new, old in zip(FLAG_NAMES, given, flags.given or given, strict=True)
-        if new != old
-    ]
-    return (
-        f"self.log({name!r}, ...) in `{flags.hook}` was called with other flags than before: {', '.join(changes)}. "
-        f"First call: {flags.place}; this call: {_caller()}. Use the same flags, or another name."
-    )
-
-
-def _check(hook: HookSpec | None, name: str, given: tuple[Any, ...], dataloader_idx: int | None) -> Flags:
-    """Check a key's flags at its first call."""
-    if not name or type(name) is not str:
-        raise LoggingError(f"self.log({name!r}, ...): the name must be a non-empty string.")
-    where = f"self.log({name!r}, ...) in `{_where(hook)}`"
-    if hook is None or hook.log is None:
-        allowed = ", ".join(s.name for s in SPECS.values() if s.log is not None)
-        raise LoggingError(f"{where}: logging is not allowed there. It is in: {allowed}.")
-    values = dict(zip(FLAG_NAMES, given, strict=True))
-    for flag in ("prog_bar", "enable_graph", "sync_dist", "add_dataloader_idx", "rank_zero_only"):
-        if not isinstance(values[flag], bool):
-            raise LoggingError(f"{where}: {flag}={_short(values[flag])} must be True or False.")
-    for flag in ("logger", "on_step", "on_epoch"):
-        if values[flag] is not None and not isinstance(values[flag], bool):
-            raise LoggingError(f"{where}: {flag}={_short(values[flag])} must be True, False or None.")
-    if "/dataloader_idx_" in name:
-        raise LoggingError(f"{where}: the name must not contain '/dataloader_idx_'; it is added for several loaders.")
-    rule = hook.log
-    on_step = rule.default_step if values["on_step"] is None else values["on_step"]
-    on_epoch = rule.default_epoch if values["on_epoch"] is None else values["on_epoch"]
-    for flag, value, options in (("on_step", on_step, rule.step), ("on_epoch", on_epoch, rule.epoch)):
-        if value not in options:
-            raise LoggingError(f"{where}: {flag}={value} is not allowed in this hook, only {flag}={options[0]}.")
-    if not on_step and not on_epoch:
-        raise LoggingError(f"{where}: on_step=False and on_epoch=False log nothing; set one of them to True.")
-    logger = values["logger"]
-    return Flags(
-        name=name,
-        hook=hook.name,
-        given=given,
-        place=_caller(),
-        prog_bar=values["prog_bar"],
-        logger=True if logger is None else logger,
-        on_step=on_step,
-        on_epoch=on_epoch,
-        reduce=_reduction(where, values["reduce_fx"]),
-        sync_dist=values["sync_dist"],
-        sync_dist_group=values["sync_dist_group"],
-        add_dataloader_idx=values["add_dataloader_idx"],
-        rank_zero_only=values["rank_zero_only"],
-        dataloader_idx=dataloader_idx,
-    )
-
-
-def _reduction(where: str, reduce_fx: Any) -> Any:
-    try:
-        known = _REDUCTIONS.get(reduce_fx)
-    except TypeError:
-        known = None
-    if known is not None:
-        return known
-    if callable(reduce_fx):
-        return reduce_fx
-    names = ["mean", "sum", "min", "max"]
-    hint = suggest(reduce_fx, names) if isinstance(reduce_fx, str) else ""
-    raise LoggingError(f"{where}: reduce_fx={_short(reduce_fx)} must be one of {names} or a callable.{hint}")
 
 
 def to_numbers(metrics: dict[str, Any]) -> dict[str, float]:

@@ -62,6 +62,19 @@ class Policy:
         "logged Python integers stay exact (int64)",
         "45",
     )
+    named_loaders: bool = _switch(
+        "numbers",
+        "values of several validation or test loaders end in `/dataloader_idx_N`, also if the loaders were a dict",
+        "values of loaders given as a dict end in the loader's name: `val_loss/clean`",
+        "32",
+    )
+    merge_loaders: bool = _switch(
+        "numbers",
+        "`self.log(..., add_dataloader_idx=False)` of one key in two loaders is an error",
+        "`self.log(..., add_dataloader_idx=False)` of one key in several loaders is one mean over all their batches, "
+        "weighted by batch size",
+        "32",
+    )
     cpu_fp16_is_fp16: bool = _switch(
         "numbers",
         '`precision="16-mixed"` on CPU becomes `bf16-mixed`',
