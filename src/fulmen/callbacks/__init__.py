@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fulmen.callbacks.callback import Callback
     from fulmen.callbacks.checkpoint import Checkpoint
+    from fulmen.callbacks.divergence_guard import DivergenceGuard
     from fulmen.callbacks.early_stopping import EarlyStopping
     from fulmen.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
     from fulmen.callbacks.lambda_function import LambdaCallback
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Callback",
     "Checkpoint",
+    "DivergenceGuard",
     "EarlyStopping",
     "GradientAccumulationScheduler",
     "LambdaCallback",
@@ -43,6 +45,7 @@ __all__ = [
 _HOME = {
     "Callback": "callback",
     "Checkpoint": "checkpoint",
+    "DivergenceGuard": "divergence_guard",
     "EarlyStopping": "early_stopping",
     "GradientAccumulationScheduler": "gradient_accumulation_scheduler",
     "LambdaCallback": "lambda_function",
