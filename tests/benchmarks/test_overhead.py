@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from benchmarks import counts, memory, overhead
-from benchmarks.contenders import Batches, Timing, by_hand, make_loader, own, validation_by_hand
+from benchmarks.contenders import Batches, Timing, by_hand, make_loader, own
+from benchmarks.variants import SIZE, MarkedOrder, make_rows_loader
 
-CONTENDERS = {"by hand": by_hand, "validation by hand": validation_by_hand, **own()}
+CONTENDERS = {"by hand": by_hand, **dict(overhead.LOOPS.values()), **own()}
 
 
 @pytest.mark.feature("W-02")
@@ -46,6 +47,47 @@ def test_ratios_are_taken_round_by_round() -> None:
     times = {"by hand": slow, "by hand, again": slow, "x": twice}
     assert overhead.ratio(times, "x", "cpu") == pytest.approx(2.2)
     assert overhead.ratio(times, "x", "wall") == pytest.approx(3.0)
+
+
+def test_a_marked_order_is_a_shuffled_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(1, 100))
+    monkeypatch.setattr("benchmarks.contenders.time.process_time", lambda: 1e-6 * 700 * next(clock))
+    order, loader = make_rows_loader(30)
+    assert sorted(order) == list(range(30 * SIZE)) != list(order)
+    torch.manual_seed(3)
+    expected = list(torch.utils.data.RandomSampler(range(30 * SIZE)))
+    torch.manual_seed(3)
+    assert list(order) == expected
+    fresh = MarkedOrder(30)
+    batches = torch.utils.data.BatchSampler(fresh, SIZE, False)
+    assert len(list(batches)) == 30
+    assert fresh.timing.cpu == pytest.approx(700 / (29 - fresh.first))
+    assert next(iter(loader))[0].shape == (SIZE, 32)
+
+
+@pytest.mark.parametrize(
+    ("name", "loop"),
+    [
+        ("by hand", "by hand"),
+        ("by hand, again", "by hand"),
+        ("Fulmen, log", "by hand"),
+        ("Lightning's Fabric", "by hand"),
+        ("Ignite", "by hand"),
+        ("Lightning, validate", "validation by hand"),
+        ("validation by hand, again", "validation by hand"),
+        ("Fulmen, manual", "two optimizers by hand"),
+        ("Fulmen, rows", "TensorDataset by hand"),
+        ("two loaders by hand", "two loaders by hand"),
+    ],
+)
+def test_which_loop_a_contender_is_compared_with(name: str, loop: str) -> None:
+    assert overhead.loop_of(name) == loop
+
+
+def test_a_repeat_runs_the_loops_that_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = overhead.overhead(1, 30, with_peers=False, only={"Fulmen, rows"})
+    assert [row.name for row in rows] == ["TensorDataset by hand", "Fulmen, rows", "TensorDataset by hand, again"]
+    assert (rows[1].goal, rows[1].gate) == (0.70, 0.75)
 
 
 def test_gates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,7 +126,7 @@ def test_gates_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         overhead.main()
         rows = [row for row in json.loads(target.read_text())["rows"] if row["gate"] is not None]
-        assert len(rows) >= 8
+        assert len(rows) >= 12
         over = [f"{row['name']}: {row['value']:.3f}" for row in rows if row["value"] > 1.03 * row["gate"]]
         if not over:
             return
