@@ -5,8 +5,42 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from fulmen.engine.runtime.flags import OFF_IN_BAREBONES
+from fulmen.utilities.rank_zero import rank_zero_info
+
 if TYPE_CHECKING:
+    from fulmen.engine.runtime.plan import Plan
     from fulmen.trainer.trainer import Trainer
+
+
+def announce(plan: Plan) -> None:
+    """Say what arguments mean that are easily taken for something else, when the Trainer is made."""
+    flags = plan.flags
+    if plan.fast_dev_run:
+        rank_zero_info(
+            f"Trainer(fast_dev_run={flags.fast_dev_run!r}): a trial with {plan.fast_dev_run} batch(es) of everything; "
+            "no logs and no checkpoints are written."
+        )
+        return
+    if flags.barebones:
+        rank_zero_info(
+            f"Trainer(barebones=True): switched off are {', '.join(OFF_IN_BAREBONES)}, and `self.log`; this is for "
+            "measuring the Trainer itself."
+        )
+    for name, ones in _ONES.items():
+        value = getattr(flags, name)
+        if isinstance(value, int) and value == 1:
+            rank_zero_info(f"Trainer({name}=1): {ones[0]}; 1.0 would be {ones[1]}.")
+
+
+_ONES = {
+    "limit_train_batches": ("one batch per epoch", "all"),
+    "limit_val_batches": ("one batch per loader", "all"),
+    "limit_test_batches": ("one batch per loader", "all"),
+    "limit_predict_batches": ("one batch per loader", "all"),
+    "val_check_interval": ("validation after every batch", "once per epoch"),
+}
+# One as an int is a number, one as a float is a share.
 
 
 def describe_trainer(trainer: Trainer) -> str:

@@ -29,6 +29,7 @@ from fulmen.engine.loops.predict import PredictLoop
 from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.steps import AutomaticStep
 from fulmen.engine.results.metrics import warn_of_loose_metrics
+from fulmen.engine.results.silent import SilentResults
 from fulmen.engine.results.store import Results
 from fulmen.engine.runtime.policy import compat_mode
 from fulmen.errors import MisconfigurationException, warn
@@ -268,7 +269,7 @@ class RunGuard:
 
         def store(*, training: bool) -> Results:
             size = partial(self.batch_size, training=training)
-            return Results(
+            return (SilentResults if trainer.barebones else Results)(
                 cursor,
                 training=training,
                 keep_integers=policy.keep_integers,

@@ -20,6 +20,7 @@ from fulmen.engine.runtime.plan import Plan
 from fulmen.errors import ArgumentTypeError, MisconfigurationException, suggest, warn
 from fulmen.trainer.old_hooks import CALLBACK, DATA, MODULE, check_old_arguments, warn_of_old_hooks
 from fulmen.utilities.imports import module_available
+from fulmen.utilities.rank_zero import rank_zero_info
 
 if TYPE_CHECKING:
     from fulmen.trainer.trainer import Trainer
@@ -46,10 +47,25 @@ def make_callbacks(plan: Plan) -> list[Any]:
         callbacks.append(default_progress_bar())
     if plan.summary and not any(isinstance(c, ModelSummary) for c in callbacks):
         callbacks.append(ModelSummary())
-    if plan.max_time is not None and not any(isinstance(c, Timer) for c in callbacks):
-        callbacks.append(Timer(plan.max_time))
+    if plan.max_time is not None:
+        _add_timer(plan, callbacks)
     check_keys(callbacks)
     return order(callbacks)
+
+
+def _add_timer(plan: Plan, callbacks: list[Any]) -> None:
+    timers = [callback for callback in callbacks if isinstance(callback, Timer)]
+    if not timers:
+        callbacks.append(Timer(plan.max_time))
+    elif all(timer.time_remaining() is None for timer in timers):
+        raise MisconfigurationException(
+            f"Trainer(max_time={plan.flags.max_time!r}, callbacks=[Timer()]): that Timer ends nothing; give it the "
+            "time, `Timer(duration=...)`, and leave max_time out."
+        )
+    else:
+        rank_zero_info(
+            f"Trainer(max_time={plan.flags.max_time!r}) is not used: the Timer in `callbacks` has a time."
+        )
 
 
 def _check_switch(plan: Plan, callbacks: Iterable[Any], kind: type, switch: str) -> None:
@@ -131,6 +147,10 @@ def make_loggers(plan: Plan) -> list[Any]:
         ArgumentTypeError: For an object that is no logger.
     """
     given = plan.logger
+    if plan.fast_dev_run and plan.flags.logger is not False:
+        from fulmen.loggers.logger import DummyLogger
+
+        return [DummyLogger()]  # code that writes to `self.logger.experiment` runs in a trial too
     if given is False or given is None:
         return []
     if given is True:

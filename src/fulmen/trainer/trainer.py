@@ -19,15 +19,16 @@ from fulmen.engine.runtime.runtime import Runtime, apply_determinism, make_runti
 from fulmen.errors import suggest, warn
 from fulmen.loggers.sender import RowSender
 from fulmen.trainer import checkpointing
-from fulmen.trainer.checks import check_module, refuse_unknown
+from fulmen.trainer.checks import check_module, check_request, refuse_unknown
 from fulmen.trainer.environment import defaults_from_environment
 from fulmen.trainer.failure import describe_failure
-from fulmen.trainer.header import describe_trainer
+from fulmen.trainer.header import announce, describe_trainer
 from fulmen.trainer.loop_views import FitLoopView, LoopView
 from fulmen.trainer.run import Request, run
 from fulmen.trainer.run_manifest import run_manifest
 from fulmen.trainer.setup import make_callbacks, make_loggers
 from fulmen.trainer.states import TrainerFn, TrainerState
+from fulmen.trainer.stream import check_stream, stream_predictions
 from fulmen.trainer.views import TrainerViews
 from fulmen.utilities.seed import current_seed
 
@@ -151,6 +152,7 @@ class Trainer(TrainerViews):
             hint = suggest(next(iter(unknown)), given)
             raise TypeError(f"Trainer({', '.join(names)}): there is no such argument.{hint}")
         self.plan = make_plan(TrainerFlags(**given))
+        announce(self.plan)
         flags = self.plan.flags
         apply_determinism(flags.deterministic, flags.benchmark)
         self.run_id = uuid.uuid4().hex
@@ -277,8 +279,10 @@ class Trainer(TrainerViews):
         return_predictions: bool | None = None,
         ckpt_path: PathOrStr | None = None,
         weights_only: bool | None = None,
+        *,
+        stream: bool = False,
         **unknown: Any,
-    ) -> list[Any] | None:
+    ) -> Any:
         """Predict.
 
         Args:
@@ -288,18 +292,26 @@ class Trainer(TrainerViews):
             return_predictions: Whether outputs are kept and returned (default `True`).
             ckpt_path: Checkpoint to load: a path, `"best"` or `"last"`.
             weights_only: As in `fit`.
+            stream: Whether outputs are given one by one, as they come, and not kept. The run begins with the first
+                `next` and ends with the last output, or when the generator is closed or no longer referenced; until
+                then the Trainer and the module cannot be used for another run.
             **unknown: Refused, with a suggestion.
 
         Returns:
-            Outputs of all batches, for several loaders a list of such lists; `None` if they are not kept.
+            Outputs of all batches on the CPU, for several loaders a list of such lists; `None` if they are not kept.
+            With `stream` a generator of outputs, for several loaders of tuples `(dataloader_idx, batch_idx, output)`.
         """
         refuse_unknown(Trainer.predict, unknown)
+        check_stream(stream, return_predictions)
         module, path = self._module_and_path(TrainerFn.PREDICTING, model, ckpt_path)
         given, datamodule = self._split(dataloaders, datamodule)
         datamodule = self._kept_datamodule(model, given, datamodule)
         keep = return_predictions is not False
         loaders = {PREDICT.loader: given}
         request = Request(TrainerFn.PREDICTING, module, datamodule, loaders, path, weights_only, keep=keep)
+        if stream:
+            check_request(self, request)
+            return stream_predictions(self, request)
         return run(self, request)
 
     def _evaluate(

@@ -56,6 +56,20 @@ def choice(name: str, value: Any, options: tuple[Any, ...], *, of: tuple[type, .
         raise _fail(name, value, must, kind=ArgumentValueError)
 
 
+OFF_IN_BAREBONES = (
+    "enable_checkpointing",
+    "enable_progress_bar",
+    "enable_model_summary",
+    "logger",
+    "log_every_n_steps",
+    "num_sanity_val_steps",
+    "fast_dev_run",
+    "detect_anomaly",
+    "profiler",
+)
+"""What `barebones` switches off, and excludes."""
+
+
 @dataclass
 class TrainerFlags:
     """All arguments of `Trainer` as given; see there for what they mean."""
@@ -118,17 +132,12 @@ class TrainerFlags:
 
     def _check_together(self) -> None:
         if self.barebones:
-            for name in ("enable_checkpointing", "enable_progress_bar", "enable_model_summary", "logger", "profiler"):
+            for name in OFF_IN_BAREBONES:
                 if getattr(self, name):
                     raise MisconfigurationException(
                         f"Trainer(barebones=True, {name}={getattr(self, name)!r}): barebones switches it off; leave "
                         "one of them out."
                     )
-            if self.num_sanity_val_steps or self.fast_dev_run or self.detect_anomaly or self.log_every_n_steps:
-                raise MisconfigurationException(
-                    "Trainer(barebones=True): num_sanity_val_steps, fast_dev_run, detect_anomaly and "
-                    "log_every_n_steps must be left out."
-                )
         self._check_limits()
         if self.overfit_batches and self.fast_dev_run:
             raise MisconfigurationException("Trainer(overfit_batches=..., fast_dev_run=...): set one of them only.")
@@ -231,6 +240,15 @@ def _retry(name: str, value: Any) -> None:
 def _folder(name: str, value: Any) -> None:
     if value is not None and not isinstance(value, (str, os.PathLike)):
         raise _fail(name, value, "a path, a URL or None", kind=ArgumentTypeError)
+    if value is None or "://" in os.fspath(value):
+        return
+    path = os.path.abspath(os.path.expanduser(os.fspath(value)))
+    while not os.path.lexists(path) and path != os.path.dirname(path):
+        path = os.path.dirname(path)
+    if not os.path.isdir(path):
+        raise ArgumentValueError(
+            f"Trainer({name}={value!r}): {path} is a file, so that no folder can be made there. Give a folder."
+        )
 
 
 def _max_time(name: str, value: Any) -> None:

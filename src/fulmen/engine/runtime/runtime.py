@@ -14,7 +14,7 @@ from fulmen.engine.launch.exchange import ControlExchange
 from fulmen.engine.precision import Precision, resolve_precision
 from fulmen.engine.runtime.plan import Plan
 from fulmen.engine.storage import CheckpointIO
-from fulmen.errors import ArgumentTypeError, MisconfigurationException
+from fulmen.errors import ArgumentTypeError, MisconfigurationException, warn
 from fulmen.strategies import Strategy, overridden_hooks, resolve_strategy, route_overrides
 
 
@@ -138,6 +138,12 @@ def apply_determinism(deterministic: Any, benchmark: bool | None) -> None:
         if deterministic:
             # https://docs.nvidia.com/cuda/cublas: needed for deterministic matrix products
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if deterministic and benchmark:
+        warn(
+            "W417",
+            f"Trainer(deterministic={deterministic!r}, benchmark=True): cuDNN then chooses algorithms by measuring, "
+            "which may differ from run to run. Leave benchmark out.",
+        )
     if benchmark is None and deterministic:
         benchmark = False
     if benchmark is not None:
