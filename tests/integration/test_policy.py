@@ -21,7 +21,14 @@ import fulmen as L
 from fulmen.callbacks import EarlyStopping, ModelCheckpoint
 from fulmen.engine.precision import MixedPrecision
 from fulmen.engine.runtime.policy import Policy, default_policy, set_default_policy
-from fulmen.errors import ArgumentTypeError, ArgumentValueError, DataError, FulmenWarning, MisconfigurationException
+from fulmen.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DataError,
+    FulmenWarning,
+    LoggingError,
+    MisconfigurationException,
+)
 from fulmen.loggers import CSVLogger
 from tests.integration.toys import Manual, Toy, fit, loader, quiet, rows, sgd_by_hand, weights
 
@@ -266,6 +273,34 @@ def test_monitors_last(policy: Policy, on: bool) -> None:
 
     fit(Module(), loader(2), loader(2), policy=policy, callbacks=[Stopping("val_loss"), Other()])
     assert order == (["other", "module", "decides"] if on else ["decides", "other", "module"])
+
+
+@pytest.mark.feature("L-08")
+@both("named_loaders")
+def test_named_loaders(policy: Policy, on: bool) -> None:
+    class Named(Toy):
+        def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+            self.log("v", float(dataloader_idx))
+
+    trainer = fit(Named(), None, {"clean": loader(4), "noisy": loader(2)}, policy=policy)
+    names = ["clean", "noisy"] if on else ["dataloader_idx_0", "dataloader_idx_1"]
+    assert dict(trainer.callback_metrics) == {f"v/{names[0]}": 0.0, f"v/{names[1]}": 1.0}
+
+
+@pytest.mark.feature("L-08")
+@both("merge_loaders")
+def test_merge_loaders(policy: Policy, on: bool) -> None:
+    class Merges(Toy):
+        def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+            self.log("v", float(dataloader_idx), add_dataloader_idx=False)
+
+    trainer, loaders = quiet(policy=policy), [loader(6), loader(2)]
+    if on:
+        assert trainer.validate(Merges(), loaders, verbose=False) == [{"v": 0.25}, {"v": 0.25}]
+        assert trainer.callback_metrics["v"].item() == 0.25
+    else:
+        with pytest.raises(LoggingError, match=r"'v'.*second loader.*add_dataloader_idx=False.*another name"):
+            trainer.validate(Merges(), loaders, verbose=False)
 
 
 @pytest.mark.feature("C-01")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fulmen.types import MapLocation, PathOrStr
 
 # What a module keeps about the run it is in; dropped on pickling and copying.
-_LINKS = ("_trainer", "_fabric")
+_LINKS = ("_trainer", "_fabric", "dynamo_ctx")
 
 
 class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
@@ -48,6 +48,8 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
     _strict_loading: bool | None = None
     _device: torch.device = torch.device("cpu")
     _dtype: torch.dtype = torch.float32
+    # What compiles the steps if the Trainer was given `torch.compile(module)`; torch's name for it.
+    dynamo_ctx: Any = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -61,7 +63,7 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
         self._toggled: dict[int, tuple[Any, bool]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
+        state = super().__getstate__()
         for name in _LINKS:
             if name in state:
                 state[name] = None

@@ -213,7 +213,7 @@ def check_flags(
         dataloader_idx=dataloader_idx,
         suffix=suffix,
         over_loaders=dataloader_idx is not None and (not separate or values["reduce_loaders"] is not None),
-        axis=None if values["axis"] == "step" else values["axis"],
+        axis=values["axis"],
     )
 
 
