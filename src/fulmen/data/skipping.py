@@ -51,6 +51,9 @@ def _rest_of_permutation(sampler: Any, count: int) -> Iterator[int]:
         generator = torch.Generator()
         generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_().item()))
     order = torch.randperm(length, generator=generator)
+    if count > length:  # the sampler has been asked after its end already: the last batch was not a full one
+        torch.randperm(length, generator=generator)
+        return iter(())
 
     def rest() -> Iterator[int]:
         yield from order[count:].tolist()
