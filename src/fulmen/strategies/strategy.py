@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -20,6 +19,7 @@ from fulmen.strategies.face import StrategyFace
 from fulmen.strategies.init import EmptyInit
 from fulmen.types import PathOrStr, StepClosure
 from fulmen.utilities.collections import move_data_to_device
+from fulmen.utilities.compiler import compiled_with, keep_compiler_out
 
 T = TypeVar("T")
 
@@ -206,9 +206,10 @@ class Strategy(StrategyFace, ABC):
         routed = self.routed_step(name)
         if routed is not None:
             return routed
-        compile_as_module: Any = getattr(module, "dynamo_ctx", None) if "torch._dynamo" in sys.modules else None
+        keep_compiler_out()
+        compile_as_module = compiled_with(module)
         if compile_as_module is not None:
-            return compile_as_module(getattr(module._orig_mod, name))
+            return compile_as_module(getattr(getattr(module, "_orig_mod", module), name))
         return getattr(module, name)
 
     def bind_transfer(self, transfer: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ from fulmen.engine.loops.signatures import check_step
 from fulmen.errors import ArgumentTypeError, DataError, MisconfigurationException, suggest
 from fulmen.trainer.limits import check_limits
 from fulmen.trainer.states import TrainerFn
+from fulmen.utilities.compiler import compiled_with
 
 if TYPE_CHECKING:
     from fulmen.trainer.run import Request
@@ -28,13 +29,16 @@ _NAMES = {
 
 
 def check_module(module: Any, where: str) -> Any:
-    """Return the module behind `module` (a compiled one is unwrapped by the strategy later).
+    """Return the module behind `module`, which may be a compiled one; its steps are compiled in the same way then.
 
     Raises:
         ArgumentTypeError: If it is no LightningModule.
     """
     original = getattr(module, "_orig_mod", module)
     if isinstance(original, LightningModule):
+        how = None if original is module else compiled_with(module)
+        if how is not original.dynamo_ctx:
+            original.dynamo_ctx = how
         return original
     hint = " Give an object, not the class." if isinstance(module, type) else ""
     raise ArgumentTypeError(f"{where}: `model` must be a LightningModule, but {type(module).__name__} was given.{hint}")
