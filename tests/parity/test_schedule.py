@@ -6,12 +6,16 @@ are held to it.
 
 from __future__ import annotations
 
+import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader
 
-from tests.parity.frameworks import LIGHTNING, RIGHT, STRICT, Framework
+from tests.parity.frameworks import LIGHTNING, RIGHT, STRICT, Framework, quiet
 from tests.parity.schedules import AS_LIGHTNING, CHOICES, ERROR, Case, Rules, cases, crossed, foretell, watch
 from tests.parity.schedules import RIGHT as RIGHT_RULES
 
@@ -158,3 +162,85 @@ BY_HAND: list[tuple[Case, list[Any]]] = [
 def test_the_reference_is_what_is_meant(case: Case, events: list[Any], tmp_path: Path) -> None:
     assert foretell(case, RIGHT_RULES) == events
     assert watch(Framework(RIGHT), case, tmp_path) == events
+
+
+# ------------------------------------------------------------------------------------------------ validation by time
+
+
+class Clock:
+    """Stands in for `time.monotonic`: a training batch takes 1 s, a validation batch 2 s, nothing else takes time."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def timed_run(name: str, interval: Any, root: Path, clock: Clock, **arguments: Any) -> list[int]:
+    """Train 2 epochs of 7 batches; returns after how many batches validations ran."""
+    framework = Framework(name)
+    validated: list[int] = []
+
+    class Timed(framework.L.LightningModule):  # type: ignore[name-defined, misc]  # the base depends on the framework
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+            self.batches = 0
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            clock.now += 1
+            self.batches += 1
+            return self.layer(batch).sum()
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            clock.now += 2
+
+        def on_validation_end(self) -> None:
+            if not self.trainer.sanity_checking:
+                validated.append(self.batches)
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.0)
+
+    data = DataLoader(torch.ones(7, 1, 1), batch_size=None)  # type: ignore[arg-type]  # a tensor is indexable
+    with quiet():
+        trainer = framework.trainer(root, val_check_interval=interval, **{"max_epochs": 2, **arguments})
+        trainer.fit(Timed(), data, DataLoader(torch.ones(1, 1, 1), batch_size=None))  # type: ignore[arg-type]  # as above
+    return validated
+
+
+TIMED: list[tuple[dict[str, Any], list[int], list[int]]] = [
+    # arguments, as in Lightning, and where a run's end is validated too
+    ({}, [3, 6, 9, 12], [3, 6, 9, 12, 14]),
+    ({"check_val_every_n_epoch": 2}, [8, 11, 14], [8, 11, 14]),
+    ({"check_val_every_n_epoch": None}, [3, 6, 9, 12], [3, 6, 9, 12, 14]),
+    ({"max_epochs": -1, "max_steps": 10}, [3, 6, 9], [3, 6, 9, 10]),
+    ({"fast_dev_run": 4}, [4], [4]),
+    ({"num_sanity_val_steps": 0, "limit_train_batches": 2}, [3], [3, 4]),
+]
+
+
+@pytest.mark.feature("T-04")
+@pytest.mark.parametrize("name", [LIGHTNING, STRICT, RIGHT])
+@pytest.mark.parametrize(("arguments", "lightning", "right"), TIMED, ids=lambda value: str(value))
+def test_validation_by_time(
+    name: str,
+    arguments: dict[str, Any],
+    lightning: list[int],
+    right: list[int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    seen = timed_run(name, timedelta(seconds=3), tmp_path, clock, **arguments)
+    assert seen == (right if name == RIGHT else lightning)
+
+
+@pytest.mark.feature("T-04")
+@pytest.mark.parametrize("interval", ["00:00:00:03", {"seconds": 3}, timedelta(seconds=3)], ids=str)
+def test_validation_by_time_in_each_form(interval: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    assert timed_run(STRICT, interval, tmp_path, clock) == timed_run(LIGHTNING, interval, tmp_path, clock)

@@ -9,6 +9,7 @@ from fulmen.engine.runtime.flags import OFF_IN_BAREBONES
 from fulmen.utilities.rank_zero import rank_zero_info
 
 if TYPE_CHECKING:
+    from fulmen.engine.loops.loaders import Loaders
     from fulmen.engine.runtime.plan import Plan
     from fulmen.trainer.trainer import Trainer
 
@@ -51,6 +52,14 @@ def describe_trainer(trainer: Trainer) -> str:
         f"max_epochs={trainer.max_epochs}, max_steps={trainer.max_steps}, "
         f"accumulate_grad_batches={trainer.accumulate_grad_batches})"
     )
+
+
+def say_start(trainer: Trainer, loaders: Loaders) -> None:
+    """Say that a fit begins, and on what."""
+    if trainer.barebones:
+        rank_zero_info("Trainer(barebones=True): the fit begins; no progress is shown.")
+    elif trainer.plan.summary:
+        rank_zero_info(run_header(trainer, loaders.train()))
 
 
 def run_header(trainer: Trainer, plan: Any) -> str:

@@ -40,14 +40,13 @@ from fulmen.trainer.auto_resume import AUTO, find_own_checkpoint
 from fulmen.trainer.checks import check_request
 from fulmen.trainer.ending import call_all, raise_save_errors, teardown_calls
 from fulmen.trainer.failure import end_failed_run
-from fulmen.trainer.header import run_header
+from fulmen.trainer.header import say_start
 from fulmen.trainer.limits import KeptCounters, counters_of, train_on
 from fulmen.trainer.requeue import requeued_checkpoint
 from fulmen.trainer.run_manifest import run_manifest
 from fulmen.trainer.setup import attach_model_callbacks, check_hooks
 from fulmen.trainer.signals import SignalGuard
 from fulmen.trainer.states import TrainerFn, TrainerStatus
-from fulmen.utilities.rank_zero import rank_zero_info
 from fulmen.utilities.seed import seed_calls, seed_rank
 
 if TYPE_CHECKING:
@@ -370,8 +369,7 @@ class RunGuard:
             loop.sanity_check()
             if trainer.plan.flags.detect_anomaly:
                 trainer.keep_loop(ANOMALY, self.stack.enter_context(AnomalyWatch(session)))
-            if trainer.plan.summary:
-                rank_zero_info(run_header(trainer, session.loaders.train()))
+            say_start(trainer, session.loaders)
             return loop
         if fn == TrainerFn.PREDICTING:
             predict = PredictLoop(session, keep=self.request.keep)
