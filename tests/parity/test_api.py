@@ -20,7 +20,7 @@ from tests.parity.frameworks import peer
 ALLOWED: dict[str, str] = {
     # Not there yet.
     r".*\.to_(onnx|torchscript|tensorrt)": "export comes with the export room",
-    r"Trainer\.(profiler|overfit_batches)": "not available in this version",
+    r"Trainer\.profiler": "not available in this version",
     # Other objects behind the same name.
     r"TrainerState\.(fn|status)": "attributes of the object, not of the class",
     r"Trainer\.val_check_batch": "before a run: no number yet, None in Lightning",

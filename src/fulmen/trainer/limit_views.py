@@ -8,6 +8,7 @@ from fulmen.engine.hooks.spec import PREDICT, TEST, VALIDATION
 from fulmen.engine.loops.control import RunControl, batches_of
 from fulmen.engine.loops.session import Session
 from fulmen.engine.runtime.flags import check_flag
+from fulmen.engine.runtime.plan import Plan
 from fulmen.trainer.states import TrainerFn, TrainerState
 
 _STAGES = {"val": VALIDATION, "test": TEST, "predict": PREDICT}
@@ -17,9 +18,16 @@ class LimitViews:
     """The limits of batches as properties."""
 
     state: TrainerState
+    plan: Plan
     _control: RunControl
     session: Session | None
     _loops: dict[str, Any]
+
+    @property
+    def overfit_batches(self) -> int | float:
+        """Batches that training and validation use each epoch, without shuffling; 0 for all."""
+        value: int | float = self.plan.flags.overfit_batches
+        return value
 
     @property
     def limit_train_batches(self) -> int | float:

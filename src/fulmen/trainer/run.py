@@ -188,6 +188,7 @@ class RunGuard:
             cursor=trainer.cursor,
             by_count=not trainer.policy.ends_with_data,
             process=trainer.runtime.process_loader,
+            overfit=bool(trainer.plan.flags.overfit_batches) and request.fn == TrainerFn.FITTING,
         )
 
     def prepare_data(self) -> None:

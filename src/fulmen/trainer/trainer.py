@@ -64,7 +64,8 @@ class Trainer(TrainerViews):
         limit_val_batches: The same for validation.
         limit_test_batches: The same for tests.
         limit_predict_batches: The same for prediction.
-        overfit_batches: Not available in this version.
+        overfit_batches: Train and validate on the same few batches each epoch, without shuffling: a number (int) or
+            share (float), in place of `limit_train_batches` and `limit_val_batches`.
         val_check_interval: Validate each so many batches (int), share of an epoch (float), or time, as `max_time`.
         check_val_every_n_epoch: Validate each so many epochs; `None` counts batches over epochs.
         num_sanity_val_steps: Validation batches before training, -1 for all; 2 if not given.
@@ -545,6 +546,8 @@ def _control(plan: Any, *, timed: bool) -> RunControl:
     limits = Limits(
         *(dev or batches_of(getattr(flags, f"limit_{stage}_batches")) for stage in ("train", "val", "test", "predict"))
     )
+    if flags.overfit_batches:
+        limits.train = limits.val = batches_of(flags.overfit_batches)
     control = RunControl(
         accumulate=flags.accumulate_grad_batches,
         clip_value=flags.gradient_clip_val,

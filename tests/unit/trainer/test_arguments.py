@@ -62,7 +62,7 @@ WRONG: list[tuple[str, Any, type[Exception], tuple[str, ...]]] = [
     ("limit_test_batches", True, TYPE, ("True", "int")),
     ("limit_predict_batches", -0.5, VALUE, ("-0.5", "0.0 to 1.0")),
     ("overfit_batches", -1, VALUE, ("-1",)),
-    ("overfit_batches", 3, BOTH, ("3", "limit_train_batches")),
+    ("overfit_batches", 1.5, VALUE, ("1.5", "0.0 to 1.0")),
     ("val_check_interval", 0, VALUE, ("0", "limit_val_batches=0")),
     ("val_check_interval", 1.5, VALUE, ("1.5", "0.0 to 1.0")),
     ("val_check_interval", "1h", VALUE, ("'1h'", "DD:HH:MM:SS")),

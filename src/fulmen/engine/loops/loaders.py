@@ -9,6 +9,7 @@ from typing import Any
 from fulmen.core.datahooks import DataHooks
 from fulmen.core.module import LightningModule
 from fulmen.data.combined import AnyPlan
+from fulmen.data.overfit import in_order
 from fulmen.data.prefetch import CudaBoundary, DeviceBoundary, DevicePrefetcher
 from fulmen.data.sources import Stage, loader_plans
 from fulmen.data.transfer import BatchTransfer
@@ -42,6 +43,7 @@ class Loaders:
         cursor: Where the run is.
         by_count: Believe the length that loaders tell.
         process: What exchanges a loader for another (a strategy's subclass may), `None` for nothing.
+        overfit: Training and validation loaders do not shuffle.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Loaders:
         cursor: Cursor,
         by_count: bool = False,
         process: Callable[[Any], Any] | None = None,
+        overfit: bool = False,
     ) -> None:
         self.module = module
         self.datamodule = datamodule
@@ -68,6 +71,7 @@ class Loaders:
         self.cursor = cursor
         self.by_count = by_count
         self.process = process
+        self.overfit = overfit
         self.boundary: Callable[[Any], DeviceBoundary] = CudaBoundary
         self.train_plan: AnyPlan | None = None
         self.eval_plans: dict[str, list[AnyPlan]] = {}
@@ -95,6 +99,8 @@ class Loaders:
         if name not in self.given:
             value = self._call(name, value)
         self.values[name] = value.iterables if isinstance(value, CombinedLoader) else value
+        if self.overfit and stage in ("train", "val"):
+            value = in_order(value, stage)
         if self.process is not None:
             value = map_loaders(value, self.process)
         # States of workers come with their batches (12 kB each): where they are needed to go on exactly from a file.

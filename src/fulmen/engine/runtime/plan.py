@@ -96,8 +96,3 @@ def _refuse_later(flags: TrainerFlags) -> None:
             raise MisconfigurationException(
                 f"Trainer({name}={getattr(flags, name)!r}): not available in this version of Fulmen; leave it out."
             )
-    if flags.overfit_batches:
-        raise MisconfigurationException(
-            f"Trainer(overfit_batches={flags.overfit_batches!r}): not available in this version of Fulmen; use "
-            "limit_train_batches with a loader that does not shuffle."
-        )
