@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from types import SimpleNamespace
 from typing import Any
 
+from fulmen.engine.runtime.policy import default_policy
 from fulmen.engine.storage.objects import UnsafeValue, find_unsafe, unsafe_error
 from fulmen.errors import ArgumentTypeError, suggest, warn
 from fulmen.utilities.parsing import AttributeDict
@@ -144,11 +145,17 @@ def _as_annotated(cls: type, name: str, values: AttributeDict) -> Any:
 
 def _refuse_unknown(request: Request, named: Iterable[str]) -> None:
     for name in request.overrides:
-        if name not in named:
-            raise ArgumentTypeError(
-                f"{request.where}: {name!r} is no argument of {request.cls.__name__}.{suggest(name, named)}"
-                f" {_lists(request, named)}"
-            )
+        if name in named:
+            continue
+        problem = f"{request.where}: {name!r} is no argument of {request.cls.__name__}"
+        if default_policy().unknown_arguments_raise:
+            raise ArgumentTypeError(f"{problem}.{suggest(name, named)} {_lists(request, named)}")
+        warn(
+            "W057",
+            f"{problem} and is passed over.{suggest(name, named)} {_lists(request, named)}",
+            key=f"{request.where}.{name}",
+            stacklevel=6,
+        )
 
 
 def _replace_unsafe(request: Request, named: Mapping[str, inspect.Parameter], arguments: dict[str, Any]) -> None:

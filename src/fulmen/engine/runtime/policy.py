@@ -56,6 +56,20 @@ class Policy:
         "a `None` loss contributes nothing to its window; a window without any loss does not step",
         "28",
     )
+    closure_keeps_window: bool = _switch(
+        "numbers",
+        "an optimizer that runs its closure several times for one update (L-BFGS) counts the last batch of an "
+        "accumulation window once more at each run",
+        "each run of the closure gives the gradients of the window's earlier batches and those of the last one, once",
+    )
+    several_optimizers: bool = _switch(
+        "flow",
+        "several optimizers need `automatic_optimization = False`; `training_step(batch, batch_idx, optimizer_idx)` is "
+        "an error",
+        "several optimizers work in automatic optimization: one backward of a shared loss, or one for each named "
+        "optimizer; `optimizer_idx` steps of Lightning 1.x too",
+        "6",
+    )
     keep_integers: bool = _switch(
         "numbers",
         "logged Python integers become float32, exact only up to 2**24",
@@ -125,6 +139,12 @@ class Policy:
         "a module with `training_epoch_end`, `validation_epoch_end` or `test_epoch_end` of Lightning 1.x ends the run "
         "with NotImplementedError",
         "it gets a warning with the name to use instead, as all hooks of Lightning 1.x do",
+    )
+    unknown_arguments_raise: bool = _switch(
+        "flow",
+        "an argument given to `load_from_checkpoint` that the constructor does not have is passed over (the policy of "
+        "`FULMEN_COMPAT` or the aliases decides)",
+        "it is an error that lists the constructor's arguments and the stored hyperparameters",
     )
     last_is_newest: bool = _switch(
         "flow",
