@@ -155,8 +155,9 @@ def warn_of_loose_metrics(module: Any) -> None:
         if not isinstance(value, (list, tuple, dict)) or attribute.startswith("_"):
             continue
         held = list(value.values()) if isinstance(value, dict) else value
-        loose = [type(item).__name__ for item in held if is_metric(item) or is_collection(item)]
-        if loose and not all(path_of(module, item) for item in held if is_metric(item)):
+        metrics = [item for item in held if is_metric(item) or is_collection(item)]
+        loose = [type(item).__name__ for item in metrics if path_of(module, item) is None]
+        if loose:
             better = "nn.ModuleDict" if isinstance(value, dict) else "nn.ModuleList"
             name = type(module).__name__
             warn(
@@ -192,14 +193,16 @@ def metric_states(module: Any, done: list[Any]) -> dict[str, Any]:
     for child in module.modules():
         if is_collection(child):
             child.values(copy_state=False)  # brings the members of its compute groups up to date
-    over = {id(metric) for metric in done}
+    over = {id(child) for metric in done for child in metric.modules()}
     for path, metric in _metrics(module):
+        # Wrappers such as MinMaxMetric keep tensors that are no declared states, and do not count updates.
+        own = {key: value for key, value in vars(metric).items() if isinstance(value, Tensor) and key[0] != "_"}
         if id(metric) in over:
             found[path] = None
-        elif metric.update_called:
+        elif metric.update_called or own.keys() - metric.metric_state.keys():
             state = {
                 name: value.detach().clone() if isinstance(value, Tensor) else list(value)
-                for name, value in metric.metric_state.items()
+                for name, value in {**own, **metric.metric_state}.items()
             }
             found[path] = {"updates": metric.update_count, "state": state}
     return found

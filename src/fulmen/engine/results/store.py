@@ -216,7 +216,7 @@ class Results:
         if group and not entry.flags.add_dataloader_idx and not self.merge_loaders:
             raise LoggingError(
                 f"{where}: the key comes from a second loader, and add_dataloader_idx=False lets both have one name. "
-                "Use another name for each loader, or the policy's field `merge_loaders`, which makes one weighted mean."
+                "Use another name for each loader, or the policy's field `merge_loaders`, which makes it one mean."
             )
         metrics = [other.metric for other in (*group, entry) if isinstance(other, MetricEntry)]
         if metrics and (entry.flags.add_dataloader_idx or any(other is not metrics[0] for other in metrics)):
