@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fulmen.callbacks.checkpoint_names import normal
-from fulmen.engine.storage.filesystem import join
+from fulmen.engine.storage.filesystem import exists, join, split
 from fulmen.engine.storage.manifest import read_manifest
 
 
@@ -129,3 +129,8 @@ def files_of_run(folder: str, run_id: str) -> list[str]:
     """Return the files in a folder that the folder's manifest says a run has written."""
     entries = read_manifest(folder)
     return [join(folder, name) for name, entry in sorted(entries.items()) if entry.get("run_id") == run_id]
+
+
+def wrote(path: str, run_id: str) -> bool:
+    """Return whether a folder's manifest says that a file is there which a run has written."""
+    return normal(path) in {normal(own) for own in files_of_run(split(path)[0], run_id)} and exists(path)

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from fulmen.callbacks.checkpoint_arguments import check_arguments, local_folder
-from fulmen.callbacks.checkpoint_files import files_of_run
+from fulmen.callbacks.checkpoint_files import files_of_run, wrote
 from fulmen.callbacks.checkpoint_names import normal, run_folder
 from fulmen.callbacks.checkpoint_saver import CheckpointSaver
 from fulmen.callbacks.monitors import (
@@ -325,8 +325,13 @@ class ModelCheckpoint(CheckpointSaver):
                 self.best_model_path, self.best_model_score = "", None
         if gone:
             self._rank_models()
-        for path in self._files.doomed:  # the run ended between the file that this one goes on from and its deletion
-            self._drop(trainer, path, str(trainer.ckpt_path))
+        for path in self._files.doomed:
+            # The run ended between the file that this one goes on from and this deletion; or the deletion came after
+            # that file, and if there is one of the name now it is somebody else's.
+            if wrote(path, self._files.run_id):
+                self._drop(trainer, path, str(trainer.ckpt_path))
+            else:
+                self._files.forget(path)
 
     def _survey(self, trainer: Trainer) -> tuple[list[str], list[str]]:
         """Look at the folder of a resumed run.

@@ -39,6 +39,9 @@ class FakeStrategy:
             raise PermissionError(13, "not allowed", path)
         self.removed.append(path)
         remove(path)
+        folder, name = os.path.split(path)
+        if os.path.isdir(folder):
+            manifest.forget(folder, name)
 
 
 class FakeTrainer:
