@@ -536,6 +536,42 @@ def test_run_record(policy: Policy, on: bool, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*.jsonl")] == (["run.jsonl"] if on else [])
 
 
+@pytest.mark.feature("P-05")
+@both("old_epoch_end_warns")
+def test_old_epoch_end_warns(policy: Policy, on: bool) -> None:
+    module = type("Old", (Toy,), {"training_epoch_end": lambda self, outputs: None})()
+    if on:
+        with pytest.warns(FulmenWarning, match=r"Old\.training_epoch_end .*never called\. Use `on_train_epoch_end`"):
+            fit(module, loader(2), policy=policy)
+    else:
+        with pytest.raises(NotImplementedError, match=r"Old\.training_epoch_end .*Use `on_train_epoch_end`"):
+            fit(module, loader(2), policy=policy)
+
+
+@pytest.mark.feature("M-07")
+@both("unknown_arguments_raise")
+def test_unknown_arguments_raise(policy: Policy, on: bool, tmp_path: Path) -> None:
+    class Small(L.LightningModule):
+        def __init__(self, width: int = 1) -> None:
+            super().__init__()
+            self.save_hyperparameters()
+
+    torch.save({"state_dict": {}, "hyper_parameters": {"width": 3}}, tmp_path / "a.ckpt")
+    words = r"'widht' is no argument of Small.*Did you mean 'width'\? Its arguments: width\. Stored .*: width"
+    former = set_default_policy(policy)  # there is no Trainer to ask
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*the checkpoint has no weights")
+            if on:
+                with pytest.raises(ArgumentTypeError, match=words):
+                    Small.load_from_checkpoint(tmp_path / "a.ckpt", widht=4)
+            else:
+                with pytest.warns(FulmenWarning, match=words):
+                    assert Small.load_from_checkpoint(tmp_path / "a.ckpt", widht=4).hparams.width == 3
+    finally:
+        set_default_policy(former)
+
+
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 

@@ -20,9 +20,10 @@ def keep_compiler_out() -> None:
     if dynamo is None or _State.told is dynamo:
         return
     _State.told = dynamo
-    skip = getattr(getattr(dynamo, "trace_rules", None), "add", None)  # no promise of torch's
-    for name in _SKIPPED if skip is not None else ():
-        skip(name)
+    skip = getattr(getattr(dynamo, "trace_rules", None), "add", None)
+    if skip is not None:  # no promise of torch's
+        for name in _SKIPPED:
+            skip(name)
 
 
 def compiled_with(module: Any) -> Any:
