@@ -22,6 +22,7 @@ def make_trainer(**changes: Any) -> Any:
     metrics: dict[str, Any] = {}
     values: dict[str, Any] = {
         "loggers": [],
+        "callbacks": [],
         "progress_bar_metrics": {"loss": 0.123},
         "callback_metrics": metrics,
         "add_callback_metrics": metrics.update,

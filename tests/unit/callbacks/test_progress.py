@@ -19,10 +19,10 @@ from fulmen.callbacks.progress import (
     RichProgressBarTheme,
     default_progress_bar,
     plain_progress,
-    progress_bar,
+    timed_progress,
     tqdm_progress,
 )
-from fulmen.callbacks.progress.progress_bar import run_length, run_position
+from fulmen.callbacks.progress.whole_run import run_length, run_position
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, FulmenWarning
 from tests.unit.callbacks.fakes import Clock, FakeLogger, evaluate, fit, make_trainer
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.feature("K-04")
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (progress_bar, plain_progress, tqdm_progress):
+    for module in (timed_progress, plain_progress, tqdm_progress):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -210,7 +210,7 @@ def test_the_ordinary_batch_costs_a_microsecond_at_most(kind: str, capsys: pytes
 
 
 def test_a_slow_terminal_is_drawn_less_often(clock: Clock) -> None:
-    class Slow(progress_bar.TimedProgressBar):
+    class Slow(timed_progress.TimedProgressBar):
         drawn = 0
 
         def _draw(self, *args: Any) -> bool:

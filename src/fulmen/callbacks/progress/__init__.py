@@ -32,7 +32,7 @@ _HOME = {
     "TQDMProgressBar": "tqdm_progress",
     "default_progress_bar": "choose",
 }
-_MODULES = frozenset(_HOME.values())
+_MODULES = frozenset({*_HOME.values(), "timed_progress", "whole_run"})
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from fulmen.callbacks.console import format_metric, format_seconds
-from fulmen.callbacks.progress.progress_bar import TimedProgressBar, run_length, run_position
+from fulmen.callbacks.progress.timed_progress import TimedProgressBar
+from fulmen.callbacks.progress.whole_run import RunState, sooner
 from fulmen.errors import ArgumentTypeError, ArgumentValueError
 
 if TYPE_CHECKING:
@@ -45,7 +46,12 @@ class Pace:
             self._since = time.monotonic()
             self._running = True
 
-    def rate(self, done: int) -> float | None:
+    @property
+    def is_running(self) -> bool:
+        """Whether the clock goes."""
+        return self._running
+
+    def rate(self, done: float) -> float | None:
         """Return batches per second, with `done` batches now; `None` if there is nothing to divide."""
         seconds = self._spent + (time.monotonic() - self._since if self._running else 0.0)
         count = done - self.before
@@ -56,8 +62,8 @@ class PlainProgress(TimedProgressBar):
     """Writes a line now and then: epoch, batch, rate, time left, and the values logged with `prog_bar=True`.
 
     The distance of lines grows with the run (5 % of the time so far, ten minutes at most), so that the log of a week
-    stays short. The end of an epoch is a line of its own unless one was written a moment ago; the
-    last epoch's always is.
+    stays short. The end of an epoch is a line of its own unless one was written a moment ago; that of the run always
+    is, whatever ended it.
 
     Args:
         interval: Seconds between two lines at the beginning of a run; 0 switches the lines off.
@@ -76,14 +82,16 @@ class PlainProgress(TimedProgressBar):
         self.interval = float(interval)
         self._started = time.monotonic()
         self._written = 0.0
-        self._pending: str | None = None
+        self._pending: tuple[str, str, int, RunState | None] | None = None  # the end of a pass that has no line yet
         self._pace: dict[str, Pace] = {}
         self._run: Pace | None = None
+        self._run_before = 0.0  # of the run's units, when its clock started
+        self._held: list[Pace] = []  # clocks that a pause stopped
         self._total: dict[str, int | float] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but clock readings, which mean nothing in another process."""
-        return {**super().__getstate__(), "_pace": {}, "_run": None, "_pending": None}
+        return {**super().__getstate__(), "_pace": {}, "_run": None, "_pending": None, "_held": []}
 
     @property
     def is_enabled(self) -> bool:
@@ -117,45 +125,55 @@ class PlainProgress(TimedProgressBar):
         self._pace[stage] = Pace()
         if stage == "train" and self._run is None:
             self._run = Pace()
-            self._run.before = run_position(self.trainer, 0)
+            state = self._run_state(0)
+            self._run_before = state.done if state is not None else 0.0
 
     def _start_at(self, done: int) -> None:
         super()._start_at(done)
         if done > 0:
             self._total["train"] = self.total_train_batches
             self._pace["train"].before = done
-            if self._run is not None:
-                self._run.before += done
+            if (state := self._run_state(done)) is not None and self._run is not None:
+                self._run_before = state.done
 
     def _close(self, stage: str) -> None:
         if stage == "validate" and "train" in self._pace:
             self._pace["train"].resume()
         if self._pending is not None:
-            self._write(self._pending)
+            stage, title, done, state = self._pending
+            self._write(self._line(stage, title, done, state, self.trainer.lightning_module, ended=True))
         if stage == "train":
             self._run = None
+
+    def _hide(self) -> None:
+        """A line needs no terminal; the time that passes does not count."""
+        self._held = [pace for pace in (*self._pace.values(), self._run) if pace is not None and pace.is_running]
+        for pace in self._held:
+            pace.pause()
+
+    def _unhide(self) -> None:
+        for pace in self._held:
+            pace.resume()
+        self._held = []
+
+    def resume(self) -> None:
+        """What paused the run is over: clocks go on."""
+        self._come_back()
 
     def _next_due(self, before: float, now: float) -> float:
         return self._written + self.gap
 
     def _draw(self, stage: str, done: int, pl_module: LightningModule, last: bool) -> bool:
-        if last:
-            # Evaluations inside of `fit` speak through the next training line.
-            if stage == "sanity" or (stage == "validate" and self.trainer.state.fn == "fit"):
-                return False
-            if time.monotonic() < self._written + _EPOCH_PART * self.gap:
-                self._pending = self._line(stage, done, pl_module) if self._ends(stage) else None
-                return False
-        self._write(self._line(stage, done, pl_module))
+        # Evaluations inside of `fit` speak through the next training line.
+        if last and (stage == "sanity" or (stage == "validate" and self.trainer.state.fn == "fit")):
+            return False
+        state = self._run_state(done) if stage == "train" else None
+        if last and time.monotonic() < self._written + _EPOCH_PART * self.gap:
+            # Whether this is the run's end is known when the stage ends; values are read then.
+            self._pending = (stage, self._title(stage), done, state)
+            return False
+        self._write(self._line(stage, self._title(stage), done, state, pl_module))
         return True
-
-    def _ends(self, stage: str) -> bool:
-        """Whether no other pass follows, as far as one can know."""
-        trainer = self.trainer
-        if stage != "train":
-            return True
-        length = run_length(trainer)
-        return trainer.should_stop or (length is not None and run_position(trainer, self._train_done) >= length)
 
     def _write(self, line: str) -> None:
         self._pending = None
@@ -168,32 +186,26 @@ class PlainProgress(TimedProgressBar):
         print(*args, **kwargs)
 
     # -------------------------------------------------------------------------------------------------------- one line
-    def _line(self, stage: str, done: int, pl_module: LightningModule) -> str:
+    def _line(
+        self, stage: str, title: str, done: int, state: RunState | None, pl_module: LightningModule, ended: bool = False
+    ) -> str:
         total = self._total.get(stage, math.inf)
         rate, left = self._speed(stage, done, total)
-        parts = [self._title(stage), self._count(done, total)]
+        parts = [title, self._count(done, total)]
         if rate is not None:
             parts.append(f"{rate:.2f} it/s" if rate >= 1 else f"{1 / rate:.2f} s/it")
-        if left is not None and left > 0:
+        if left is not None and left > 0 and not ended:
             parts.append(f"ETA {format_seconds(left)}")
-        if stage == "train":
-            parts.extend(self._run_part(done))
+        if state is not None:
+            parts.extend(self._run_part(state, ended))
         metrics = self.get_metrics(self.trainer, pl_module) if self.trainer.state.fn == "fit" else {}
         parts.append(" ".join(f"{name}={format_metric(value)}" for name, value in metrics.items()))
         return " | ".join(part for part in parts if part)
 
     def _title(self, stage: str) -> str:
-        if stage == "train":
-            last = self.trainer.max_epochs
-            epoch = f"Epoch {self.trainer.current_epoch}"
-            return f"{epoch}/{last - 1}" if last is not None and last > 0 else epoch
-        title = {
-            "sanity": self.sanity_check_description,
-            "validate": self.validation_description,
-            "test": self.test_description,
-        }.get(stage, self.predict_description)
-        index = self._current_eval_dataloader_idx
-        return f"{title} DataLoader {index}" if index else title
+        last = self.trainer.max_epochs
+        title = super()._title(stage)
+        return f"{title}/{last - 1}" if stage == "train" and last is not None and last > 0 else title
 
     def _count(self, done: int, total: int | float) -> str:
         if math.isinf(total) or total <= 0:
@@ -207,14 +219,12 @@ class PlainProgress(TimedProgressBar):
         left = (total - done) / rate if rate and not math.isinf(total) else None
         return rate, left
 
-    def _run_part(self, done: int) -> list[str]:
+    def _run_part(self, state: RunState, ended: bool) -> list[str]:
         """Time left of the whole run; validation and everything between epochs counts in its pace."""
-        length = run_length(self.trainer)
-        if self._run is None or length is None:
-            return []
-        position = run_position(self.trainer, done)
-        rate = self._run.rate(position)
-        parts = [f"run {100 * min(1.0, position / length):.0f}%"] if length > 0 else []
-        if rate and position < length:
-            parts.append(f"run ETA {format_seconds((length - position) / rate)}")
+        parts = [f"run {100 * min(1.0, state.done / state.total):.0f}%"] if state.total > 0 else []
+        rate = self._run.rate(state.done - self._run_before) if self._run is not None else None
+        left = (state.total - state.done) / rate if rate and state.unit != "seconds" else None
+        left = sooner(left, state.most)
+        if left is not None and state.done < state.total and not ended:
+            parts.append(f"run ETA {format_seconds(left)}")
         return parts

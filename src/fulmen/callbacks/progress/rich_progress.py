@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from rich import get_console
 from rich.console import Console
 from rich.errors import LiveError
+from rich.live import Live
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 from rich.style import Style
 from rich.text import Text
 
-from fulmen.callbacks.console import format_metric
-from fulmen.callbacks.progress.progress_bar import TimedProgressBar, run_length, run_position
+from fulmen.callbacks.console import format_metric, format_seconds
+from fulmen.callbacks.progress.timed_progress import TimedProgressBar
+from fulmen.callbacks.progress.whole_run import RunState, sooner
 from fulmen.errors import ArgumentTypeError, ArgumentValueError
 
 if TYPE_CHECKING:
@@ -41,7 +43,9 @@ class CustomTimeColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """Return ``0:00:12 • 0:01:40``."""
-        times = (task.finished_time if task.finished else task.elapsed, task.time_remaining)
+        left = None if task.fields.get("unit") == "seconds" else task.time_remaining
+        most = task.fields.get("most")
+        times = (task.finished_time if task.finished else task.elapsed, left if most is None else sooner(left, most))
         parts = ["-:--:--" if t is None else str(timedelta(seconds=int(t))) for t in times]
         return Text(" • ".join(parts), style=self.style)
 
@@ -54,9 +58,12 @@ class BatchesProcessedColumn(ProgressColumn):
         super().__init__()
 
     def render(self, task: Task) -> Text:
-        """Return ``12/80``, or ``12/--`` for a loader without length."""
+        """Return ``12/80``, or ``12/--`` without a length; times or epochs, where a run has no other end."""
+        if task.fields.get("unit") == "seconds":
+            return Text(f"{format_seconds(task.completed)}/{format_seconds(task.total)}", style=self.style)
         total = "--" if task.total is None or math.isinf(task.total) else int(task.total)
-        return Text(f"{int(task.completed)}/{total}", style=self.style)
+        epochs = " epochs" if task.fields.get("unit") == "epochs" else ""
+        return Text(f"{int(task.completed)}/{total}{epochs}", style=self.style)
 
 
 class ProcessingSpeedColumn(ProgressColumn):
@@ -67,7 +74,9 @@ class ProcessingSpeedColumn(ProgressColumn):
         super().__init__()
 
     def render(self, task: Task) -> Text:
-        """Return ``123.45it/s``."""
+        """Return ``123.45it/s``; nothing for a run that is not counted in batches."""
+        if task.fields.get("unit", "batches") != "batches":
+            return Text()
         speed = task.finished_speed if task.finished and task.finished_speed is not None else task.speed
         return Text(f"{speed or 0.0:.2f}it/s", style=self.style)
 
@@ -112,6 +121,11 @@ class CustomProgress(Progress):
     def draw(self) -> None:
         """Draw now."""
         super().refresh()
+
+    def begin_anew(self) -> None:
+        """Start after a stop, below what is on the screen by now; the former display would be drawn over it."""
+        self.live = Live(console=self.console, auto_refresh=False, get_renderable=self.get_renderable)
+        self.start()
 
 
 @dataclass
@@ -301,16 +315,8 @@ class RichProgressBar(TimedProgressBar):
         text = f"Epoch {current_epoch}/{last - 1}" if last is not None and last > 0 else f"Epoch {current_epoch}"
         return text.ljust(len(self.validation_description))  # the bars below each other begin in one column
 
-    def _description(self, stage: str) -> str:
-        if stage == "train":
-            return self._get_train_description(self.trainer.current_epoch)
-        text = {
-            "sanity": self.sanity_check_description,
-            "validate": self.validation_description,
-            "test": self.test_description,
-        }.get(stage, self.predict_description)
-        index = self._current_eval_dataloader_idx
-        return f"{text} DataLoader {index}" if index else text
+    def _title(self, stage: str) -> str:
+        return self._get_train_description(self.trainer.current_epoch) if stage == "train" else super()._title(stage)
 
     # ------------------------------------------------------------------------------------------------- drawing by time
     def _open(self, stage: str) -> None:
@@ -325,7 +331,7 @@ class RichProgressBar(TimedProgressBar):
         assert self.progress is not None
         name = _IDS[stage]
         task_id = getattr(self, name)
-        description = self._description(stage)
+        description = self._title(stage)
         if task_id is None:
             task_id = self._add_task(total, description)
             setattr(self, name, task_id)
@@ -344,29 +350,49 @@ class RichProgressBar(TimedProgressBar):
             self._add_run_bar()
 
     def _add_run_bar(self) -> None:
-        length = run_length(self.trainer) if self.total_bar else None
-        if length is not None and self.progress is not None and self.run_progress_bar_id is None:
-            self.run_progress_bar_id = self._add_task(length, "Run".ljust(len(self.validation_description)))
-            self.progress.update(self.run_progress_bar_id, completed=run_position(self.trainer, 0))
+        state = self._run_state(0) if self.total_bar else None
+        if state is None or self.progress is None or self.run_progress_bar_id is not None:
+            return
+        self.run_progress_bar_id = self._add_task(state.total, "Run".ljust(len(self.validation_description)))
+        self._begin_run_bar(state)
+
+    def _begin_run_bar(self, state: RunState) -> None:
+        """Count from where the run is; what was done before says nothing about its speed."""
+        assert self.progress is not None and self.run_progress_bar_id is not None
+        completed: Any = state.done  # rich says int, and counts in floats
+        self.progress.reset(self.run_progress_bar_id, completed=completed, unit=state.unit, most=state.most)
 
     def _start_at(self, done: int) -> None:
         super()._start_at(done)
-        if done > 0 and self.progress is not None and self.train_progress_bar_id is not None:
-            self.progress.update(self.train_progress_bar_id, total=self.total_train_batches, completed=done)
+        progress = self.progress
+        if done <= 0 or progress is None:
+            return
+        if self.train_progress_bar_id is not None:
+            progress.reset(self.train_progress_bar_id, total=self.total_train_batches, completed=done)
+        if self.run_progress_bar_id is not None and (state := self._run_state(done)) is not None:
+            self._begin_run_bar(state)
 
     def _draw(self, stage: str, done: int, pl_module: LightningModule, last: bool) -> bool:
         progress, task_id = self.progress, getattr(self, _IDS[stage])
         if progress is None or task_id is None:
             return False
         progress.update(task_id, completed=done)
-        if stage == "train" and self.run_progress_bar_id is not None:
-            progress.update(self.run_progress_bar_id, completed=run_position(self.trainer, done))
+        if stage == "train" and self.run_progress_bar_id is not None and (state := self._run_state(done)) is not None:
+            progress.update(self.run_progress_bar_id, completed=state.done, total=state.total, most=state.most)
         if last and not self.is_due:
             return False
         if stage == "train":
             self._update_metrics(self.trainer, pl_module)
         progress.draw()
         return True
+
+    def _hide(self) -> None:
+        if self.progress is not None and not self._progress_stopped:
+            self.progress.stop()
+
+    def _unhide(self) -> None:
+        if self.progress is not None and not self._progress_stopped:
+            self.progress.begin_anew()
 
     def _update_metrics(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.is_enabled and self._metric_component is not None:

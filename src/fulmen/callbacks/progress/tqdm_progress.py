@@ -8,7 +8,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from fulmen.callbacks.progress.progress_bar import TimedProgressBar
+from fulmen.callbacks.console import format_seconds
+from fulmen.callbacks.progress.timed_progress import TimedProgressBar
+from fulmen.callbacks.progress.whole_run import RunState
 from fulmen.errors import ArgumentTypeError, ArgumentValueError
 from fulmen.utilities.imports import module_available
 
@@ -58,6 +60,7 @@ class TQDMProgressBar(TimedProgressBar):
         refresh_rate: Draw after this many batches; 0 switches the bars off.
         process_position: Lines to leave free above, for bars of other processes.
         leave: Keep the finished bar of each epoch on the screen.
+        total_bar: Also show one bar with time left over all epochs, up to `max_steps` or `max_time`.
 
     Raises:
         ModuleNotFoundError: tqdm is not installed.
@@ -67,7 +70,9 @@ class TQDMProgressBar(TimedProgressBar):
 
     BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 
-    def __init__(self, refresh_rate: int = 1, process_position: int = 0, leave: bool = False) -> None:
+    def __init__(
+        self, refresh_rate: int = 1, process_position: int = 0, leave: bool = False, *, total_bar: bool = False
+    ) -> None:
         if not _HAS_TQDM:
             raise ModuleNotFoundError(
                 "TQDMProgressBar needs tqdm, which is not installed: `pip install tqdm`; or use RichProgressBar, "
@@ -82,6 +87,7 @@ class TQDMProgressBar(TimedProgressBar):
         self._refresh_rate = self._resolve_refresh_rate(refresh_rate)
         self._process_position = process_position
         self._leave = leave
+        self.total_bar = total_bar
         self._bars: dict[str, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -112,6 +118,11 @@ class TQDMProgressBar(TimedProgressBar):
     @train_progress_bar.setter
     def train_progress_bar(self, bar: Any) -> None:
         self._bars["train"] = bar
+
+    @property
+    def run_progress_bar(self) -> Any:
+        """The bar of the whole run, with `total_bar`."""
+        return self._bar("run")
 
     @property
     def val_progress_bar(self) -> Any:
@@ -150,7 +161,7 @@ class TQDMProgressBar(TimedProgressBar):
     def _tqdm(self, description: str, *, position: int = 0, leave: bool = True, **kwargs: Any) -> Tqdm:
         return Tqdm(
             desc=description,
-            position=2 * self.process_position + position,
+            position=(3 if self.total_bar else 2) * self.process_position + position,
             disable=self.is_disabled,
             leave=leave,
             dynamic_ncols=True,
@@ -171,6 +182,10 @@ class TQDMProgressBar(TimedProgressBar):
         """Make the validation bar: below the training bar in `fit`, alone in `validate`."""
         alone = self.trainer.state.fn == "validate"
         return self._tqdm(self.validation_description, position=0 if alone else 1, leave=alone)
+
+    def init_run_tqdm(self) -> Tqdm:
+        """Make the bar of the whole run: below the training and the validation bar."""
+        return self._tqdm("Run", position=2, smoothing=0)
 
     def init_test_tqdm(self) -> Tqdm:
         """Make the test bar."""
@@ -196,6 +211,10 @@ class TQDMProgressBar(TimedProgressBar):
     def _open(self, stage: str) -> None:
         if stage == "train":
             self.train_progress_bar = self.init_train_tqdm()
+            state = self._run_state(0) if self.total_bar else None
+            if state is not None:
+                self._bars["run"] = self.init_run_tqdm()
+                self._begin_run_bar(state)
         elif stage == "sanity":
             self.val_progress_bar = self.init_sanity_tqdm()
         elif stage == "validate":
@@ -216,14 +235,9 @@ class TQDMProgressBar(TimedProgressBar):
         bar.n = bar.last_print_n = bar.initial = 0
         bar.total = convert_inf(total)
         bar.start_t = bar.last_print_t = time.time()
-        text = f"Epoch {self.trainer.current_epoch}"
+        text = self._title(stage)
         if stage != "train":
-            name = {
-                "sanity": self.sanity_check_description,
-                "validate": self.validation_description,
-                "test": self.test_description,
-            }.get(stage, self.predict_description)
-            text = f"{name} DataLoader {self._current_eval_dataloader_idx or 0}"
+            text = f"{self._stage_name(stage)} DataLoader {self._current_eval_dataloader_idx or 0}"
         bar.set_description(text, refresh=False)
 
     def _start_at(self, done: int) -> None:
@@ -231,17 +245,43 @@ class TQDMProgressBar(TimedProgressBar):
         bar = self._bars.get("train")
         if done > 0 and bar is not None and not bar.disable:
             bar.initial, bar.total = done, convert_inf(self.total_train_batches)
+        if done > 0 and "run" in self._bars and (state := self._run_state(done)) is not None:
+            self._begin_run_bar(state)
+
+    def _begin_run_bar(self, state: RunState) -> None:
+        """Count from where the run is; what was done before says nothing about its speed."""
+        bar = self._bars["run"]
+        if not bar.disable:
+            bar.unit = {"batches": "it", "seconds": "s"}.get(state.unit, f" {state.unit}")
+            bar.start_t = bar.last_print_t = time.time()
+            bar.initial = bar.last_print_n = state.done
+            self._count_run(state)
+
+    def _count_run(self, state: RunState) -> None:
+        bar = self._bars["run"]
+        bar.n, bar.total = round(state.done, 2), state.total
+        if state.most is not None and state.unit != "seconds":
+            bar.set_postfix_str(f"at most {format_seconds(state.most)}", refresh=False)
 
     def _draw(self, stage: str, done: int, pl_module: LightningModule, last: bool) -> bool:
         bar = self._bars.get(_BARS.get(stage, stage))
         if bar is None or bar.disable or not (last or self._should_update(done, bar.total)):
             return False
         bar.n = done
+        run = self._run_bar() if stage == "train" else None
+        if run is not None and (state := self._run_state(done)) is not None:
+            self._count_run(state)
         if last and not self.is_due:
             return False
         self._postfix(stage, bar, pl_module)
         bar.refresh()
+        if run is not None:
+            run.refresh()
         return True
+
+    def _run_bar(self) -> Any:
+        bar = self._bars.get("run")
+        return None if bar is None or bar.disable else bar
 
     def _postfix(self, stage: str, bar: Any, pl_module: LightningModule) -> None:
         if stage == "train":
@@ -256,10 +296,19 @@ class TQDMProgressBar(TimedProgressBar):
         if not bar.disable:
             bar.refresh()
         bar.close()
+        if stage == "train" and (run := self._run_bar()) is not None:
+            run.refresh()
+            run.close()
 
     def _stop(self) -> None:
         for bar in self._bars.values():
             bar.close()
+        self._bars.pop("run", None)
+
+    def _hide(self) -> None:
+        for bar in self._bars.values():
+            if not bar.disable:
+                bar.clear()
 
     def print(self, *args: Any, sep: str = " ", **kwargs: Any) -> None:
         """Print above the bars."""
