@@ -283,6 +283,12 @@ class CombinedRun:
             "ended": list(self.ended),
         }
 
+    def end_workers(self) -> None:
+        """Let workers end of loaders that have nothing left."""
+        if self.is_last:
+            for run in self.runs:
+                run.end_workers()
+
     def close(self) -> None:
         """Let go of the loaders' iterators; the state can still be read."""
         self._stop = 0

@@ -43,7 +43,7 @@ class RepeatedBatches:
         return {**self.__dict__, "_rest": None, "_kept": []}
 
 
-def in_order(value: Any, stage: str) -> Any:
+def in_order(value: Any, stage: str, *, own_batches: bool = True) -> Any:
     """Return loaders like `value` that do not shuffle; gives warning W118 if some did.
 
     Data loaders with another sampler than torch's `SequentialSampler` are replaced by shallow copies that read their
@@ -54,12 +54,15 @@ def in_order(value: Any, stage: str) -> Any:
     Args:
         value: A loader or a collection of loaders; not changed.
         stage: Whose they are, for the warning.
+        own_batches: Whether batch samplers that were given as such are replaced, too.
     """
-    return map_loaders(value, partial(_in_order, stage=stage))
+    return map_loaders(value, partial(_in_order, stage=stage, own_batches=own_batches))
 
 
-def _in_order(loader: Any, stage: str) -> Any:
+def _in_order(loader: Any, stage: str, *, own_batches: bool) -> Any:
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
+        return loader
+    if not own_batches and isinstance(loader.sampler, SequentialSampler):
         return loader
     batches = loader.batch_sampler
     sampler = loader.sampler if batches is None else getattr(batches, "sampler", None)
@@ -67,8 +70,8 @@ def _in_order(loader: Any, stage: str) -> Any:
         return loader
     warn(
         "W118",
-        f"Trainer(overfit_batches=...): the {stage} loader draws its samples in another order each epoch; they are read "
-        "in the data set's order instead, so that the batches stay the same.",
+        f"Trainer(overfit_batches=...): the {stage} loader draws its samples in another order each epoch; they are "
+        "read in the data set's order instead, so that the batches stay the same.",
         key=stage,
     )
     order: SequentialSampler = SequentialSampler(loader.dataset)  # type: ignore[arg-type]  # map-style: it has a length

@@ -234,6 +234,7 @@ class LoaderPlan:
 
     def _make_run(self, setup: RunSetup, stream: StreamState | None) -> LoaderRun:
         setup.stop = self.num_batches
+        setup.whole = self.num_batches == self._length
         if self._indexed is not None and self._finishes:
             setup.finish = partial(_run_out, setup.iterator)
         setup.trouble = Trouble(

@@ -132,6 +132,11 @@ class DevicePrefetcher:
         """As `LoaderRun.stream_state`, for the batch returned."""
         return {**(self._state or self._run.stream_state()), "complete": self.is_last}
 
+    def end_workers(self) -> None:
+        """As `LoaderRun.end_workers`."""
+        if self.is_last:
+            self._run.end_workers()
+
     def close(self) -> None:
         """Let go of the batch read ahead and close the run."""
         self._ahead = _END

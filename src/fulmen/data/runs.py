@@ -58,6 +58,7 @@ class RunSetup:
         short: Called if the data ended before the length that the loader had told.
         fetch: Gives the next batch instead of the iterator, if not `None`.
         trouble: Explains exceptions of the loader.
+        whole: The epoch has all batches of the loader.
     """
 
     iterator: Iterator[Any]
@@ -74,6 +75,7 @@ class RunSetup:
     short: Callable[[int], None] | None = field(default=None, init=False)
     fetch: Callable[[], Any] | None = field(default=None, init=False)
     trouble: Trouble | None = field(default=None, init=False)
+    whole: bool = field(default=False, init=False)
 
 
 def _ended() -> Any:
@@ -249,6 +251,11 @@ class LoaderRun:
             setup.finish()
             self.exhausted = True
         self._release()
+
+    def end_workers(self) -> None:
+        """Let workers that do not persist end, if all that they have was returned; the state can still be read."""
+        if self.is_last and self._setup.num_workers and (self._setup.whole or self.exhausted):
+            self._release()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A run holds an iterator, which cannot travel: the copy is a closed run at the same place.

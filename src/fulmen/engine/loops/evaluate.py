@@ -15,6 +15,7 @@ from fulmen.data.trouble import refuse_empty
 from fulmen.engine.hooks.spec import SPECS, StageNames
 from fulmen.engine.loops.feed import BatchFeed
 from fulmen.engine.loops.modes import ModeKeeper
+from fulmen.engine.loops.schedule import epoch_validates
 from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.signatures import check_step, step_takes, takes_iterator
 from fulmen.engine.loops.step_output import warn_of_old_keys
@@ -56,11 +57,15 @@ class EvaluationLoop:
         """Loader plans of the stage, made anew when their time has come."""
         session = self.session
         every, epoch = session.control.reload_every, session.progress.epoch
-        reload = bool(every) and self.last_reload >= 0 and epoch - self.last_reload >= every
+        first = not session.loaders.opened(self.names)
+        reload = bool(every) and not first and (self.last_reload < 0 or epoch - self.last_reload >= every)
         plans = session.loaders.evaluation(self.names, reload=reload)
-        if reload or self.last_reload < 0:
-            self.last_reload = epoch
+        if first or reload:
             self.seen = {}
+        # Loaders that the sanity check made in an epoch without validation do not count (as in Lightning).
+        if reload or self.last_reload < 0:
+            counts = session.cursor.stage != SANITY or epoch_validates(session.control, session.progress)
+            self.last_reload = epoch if counts else -1
         self.num_batches = [plan.num_batches for plan in plans]
         step = self.names.step
         check_step(getattr(session.module, step), type(session.module).__name__, step, loaders=len(plans))

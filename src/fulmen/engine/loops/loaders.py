@@ -9,7 +9,6 @@ from typing import Any
 from fulmen.core.datahooks import DataHooks
 from fulmen.core.module import LightningModule
 from fulmen.data.combined import AnyPlan
-from fulmen.data.overfit import in_order
 from fulmen.data.prefetch import CudaBoundary, DeviceBoundary, DevicePrefetcher
 from fulmen.data.sources import Stage, loader_plans
 from fulmen.data.transfer import BatchTransfer
@@ -43,7 +42,7 @@ class Loaders:
         cursor: Where the run is.
         by_count: Believe the length that loaders tell.
         process: What exchanges a loader for another (a strategy's subclass may), `None` for nothing.
-        overfit: Training and validation loaders do not shuffle.
+        overfit: Gives training and validation loaders that do not shuffle, `None` to leave them.
     """
 
     def __init__(
@@ -59,7 +58,7 @@ class Loaders:
         cursor: Cursor,
         by_count: bool = False,
         process: Callable[[Any], Any] | None = None,
-        overfit: bool = False,
+        overfit: Callable[[Any, str], Any] | None = None,
     ) -> None:
         self.module = module
         self.datamodule = datamodule
@@ -99,8 +98,8 @@ class Loaders:
         if name not in self.given:
             value = self._call(name, value)
         self.values[name] = value.iterables if isinstance(value, CombinedLoader) else value
-        if self.overfit and stage in ("train", "val"):
-            value = in_order(value, stage)
+        if self.overfit is not None and stage in ("train", "val"):
+            value = self.overfit(value, stage)
         if self.process is not None:
             value = map_loaders(value, self.process)
         # States of workers come with their batches (12 kB each): where they are needed to go on exactly from a file.
@@ -121,6 +120,8 @@ class Loaders:
             reload: Ask the hook again.
         """
         if self.train_plan is None or reload:
+            if self.train_plan is not None:
+                self.train_plan.close()
             plans = self._request(TRAIN_LOADER, "train", self.control.limits.train)
             self.train_plan = plans[0]
         return self.train_plan
@@ -134,6 +135,8 @@ class Loaders:
         """
         plans = self.eval_plans.get(names.loader)
         if plans is None or reload:
+            for plan in plans or ():
+                plan.close()
             stage = _STAGES[names.loader]
             plans = self._request(names.loader, stage, getattr(self.control.limits, stage))
             self.eval_plans[names.loader] = plans

@@ -190,6 +190,24 @@ class Policy:
         "a logger that fails (network, quota, disk) ends the run",
         "a logger that fails is told once, its rows wait and are sent later or kept in a file; training goes on",
     )
+    reloads_draw_once: bool = _switch(
+        "numbers",
+        "a training loader that `reload_dataloaders_every_n_epochs` made anew, or that of a further `fit`, is started "
+        "twice: its seed is drawn twice",
+        "each epoch starts its loader once",
+    )
+    overfit_own_batches: bool = _switch(
+        "numbers",
+        "`overfit_batches` leaves the order to a batch sampler, which may shuffle",
+        "`overfit_batches` takes the same batches each epoch also with a batch sampler",
+    )
+    progress_fits_output: bool = _switch(
+        "flow",
+        "the default progress bar is rich's, also in a file or a notebook, and shows the epoch",
+        "the default progress bar fits standard output (rich's on a terminal, HTML in a notebook, plain lines elsewhere) "
+        "and shows the whole run with time left too",
+        "25, 38",
+    )
     run_record: bool = _switch(
         "flow",
         "no record beside the loggers' own files",
