@@ -629,3 +629,12 @@ def test_where_the_default_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         set_default_policy(former)
     assert default_policy() is Policy.right
+
+
+@pytest.mark.feature("T-08", "T-12")
+@both("progress_fits_output")
+def test_progress_fits_output(policy: Policy, on: bool) -> None:
+    # Standard output is no terminal here.
+    bar = quiet(enable_progress_bar=True, policy=policy).progress_bar_callback
+    assert type(bar).__name__ == ("PlainProgress" if on else "RichProgressBar")
+    assert getattr(bar, "total_bar", on) is on  # plain lines always tell of the whole run

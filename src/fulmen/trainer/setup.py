@@ -44,7 +44,7 @@ def make_callbacks(plan: Plan) -> list[Any]:
     if plan.progress_bar and not any(isinstance(c, ProgressBar) for c in callbacks):
         from fulmen.callbacks.progress.choose import default_progress_bar
 
-        callbacks.append(default_progress_bar())
+        callbacks.append(default_progress_bar(fits_output=plan.policy.progress_fits_output))
     if plan.summary and not any(isinstance(c, ModelSummary) for c in callbacks):
         callbacks.append(ModelSummary())
     if plan.max_time is not None:

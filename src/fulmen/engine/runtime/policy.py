@@ -204,8 +204,8 @@ class Policy:
     progress_fits_output: bool = _switch(
         "flow",
         "the default progress bar is rich's, also in a file or a notebook, and shows the epoch",
-        "the default progress bar fits standard output (rich's on a terminal, HTML in a notebook, plain lines elsewhere) "
-        "and shows the whole run with time left too",
+        "the default progress bar fits standard output (rich's on a terminal, HTML in a notebook, plain lines "
+        "elsewhere) and shows the whole run with time left too",
         "25, 38",
     )
     run_record: bool = _switch(
