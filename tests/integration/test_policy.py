@@ -638,3 +638,42 @@ def test_progress_fits_output(policy: Policy, on: bool) -> None:
     bar = quiet(enable_progress_bar=True, policy=policy).progress_bar_callback
     assert type(bar).__name__ == ("PlainProgress" if on else "RichProgressBar")
     assert getattr(bar, "total_bar", on) is on  # plain lines always tell of the whole run
+
+
+@pytest.mark.feature("T-04")
+@both("reloads_draw_once")
+def test_reloads_draw_once(policy: Policy, on: bool) -> None:
+    starts: list[int] = []
+
+    class Counted(list[Any]):
+        def __iter__(self) -> Any:
+            starts.append(1)
+            return super().__iter__()
+
+    class Reloads(Toy):
+        def train_dataloader(self) -> Any:
+            return Counted(loader(4))
+
+    trainer = quiet(policy=policy, max_epochs=3, reload_dataloaders_every_n_epochs=1)
+    trainer.fit(module := Reloads())
+    assert len(starts) == (3 if on else 5)
+    trainer.fit(module, max_epochs=4)  # a further fit
+    assert len(starts) == (4 if on else 7)
+
+
+@pytest.mark.feature("T-04")
+@both("overfit_own_batches")
+@pytest.mark.filterwarnings("ignore:.*W118")
+def test_overfit_own_batches(policy: Policy, on: bool) -> None:
+    seen: list[Any] = []
+    batches = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(range(12)), 2, False)
+    train = torch.utils.data.DataLoader(rows(12), batch_sampler=batches)
+
+    def step(module: Any, batch: Any, batch_idx: int) -> Any:
+        seen.append(batch[0].tolist())
+        return module.loss(batch)
+
+    torch.manual_seed(1)
+    fit(Toy(step), train, policy=policy, overfit_batches=2, max_epochs=3)
+    assert len(seen) == 6
+    assert (seen[:2] == seen[2:4] == seen[4:]) is on
