@@ -75,7 +75,7 @@ def warn_of_old_keys(output: Any, where: str) -> None:
         if isinstance(output.get(key), Mapping):
             names = ", ".join(map(str, output[key])) or "nothing"
             warn(
-                "W610",
+                "W616",
                 f"{where} returned a dict with {key!r} ({names}): nothing is logged from there. Call "
                 f"`self.log_dict(values{flag})` in the step.",
                 key=f"{where}.{key}",
