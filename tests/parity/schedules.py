@@ -7,7 +7,7 @@ list of events that a run must show; `watch` runs a framework and notes the same
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -275,8 +275,15 @@ def loader_of(case: Case) -> DataLoader[Any]:
     return DataLoader(torch.ones(case.length, 1, 1), batch_size=None)  # type: ignore[arg-type]  # a tensor is indexable
 
 
-def watched_module(L: Any, case: Case, events: list[Any]) -> Any:
-    """A module that notes batches, updates, validations and ends of epochs."""
+def watched_module(L: Any, case: Case, events: list[Any], save: Callable[[Any], None] | None = None) -> Any:
+    """A module that notes batches, updates, validations and ends of epochs.
+
+    Args:
+        L: The framework's module.
+        case: What is run.
+        events: Where to.
+        save: Called with the Trainer in each hook in which checkpoints are commonly written.
+    """
 
     class Watched(L.LightningModule):  # type: ignore[name-defined, misc]  # the base class depends on the framework
         def __init__(self) -> None:
@@ -295,6 +302,7 @@ def watched_module(L: Any, case: Case, events: list[Any]) -> Any:
         def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
             if self.total == case.stop_at and case.stop_in == "batch":
                 self.trainer.should_stop = True
+            self.keep()
 
         def validation_step(self, batch: Any, batch_idx: int) -> None:
             self.in_validation += 1
@@ -307,10 +315,22 @@ def watched_module(L: Any, case: Case, events: list[Any]) -> Any:
             events.append(("validation", self.updates, number))
             if case.stop_in == "validation" and 0 < case.stop_at <= self.total:
                 self.trainer.should_stop = True
+            self.keep()
 
         def on_train_epoch_end(self) -> None:
             events.append(("epoch", self.trainer.current_epoch, self.batches))
             self.batches = 0
+            self.keep()
+
+        def keep(self) -> None:
+            if save is not None:
+                save(self.trainer)
+
+        def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            checkpoint["counts"] = [self.batches, self.updates, self.total]
+
+        def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            self.batches, self.updates, self.total = checkpoint["counts"]
 
         def configure_optimizers(self) -> Any:
             optimizer = torch.optim.SGD(self.parameters(), lr=0.0)
@@ -350,6 +370,33 @@ def watch(framework: Framework, case: Case, root: Path) -> list[Any]:
     planned = share_of(case.limit_train_batches, case.length + case.claimed if case.known else None)
     reason = "" if planned == 0 else reason_of(trainer)
     return [*events, ("end", trainer.global_step, trainer.current_epoch, reason)]
+
+
+def resumed_runs(framework: Framework, case: Case, root: Path) -> Iterator[tuple[list[Any], list[Any]]]:
+    """Run a case and write a checkpoint wherever one may be written; go on from each of them.
+
+    Yields:
+        The events that the whole run had after the checkpoint, and those of the run that went on from it.
+    """
+    events: list[Any] = []
+    saved: list[tuple[int, Path]] = []
+
+    def save(trainer: Any) -> None:
+        saved.append((len(events), root / f"{len(saved)}.ckpt"))
+        trainer.save_checkpoint(saved[-1][1])
+
+    def fit(module: Any, path: Path | None) -> tuple[int, int]:
+        val = DataLoader(torch.ones(VAL_LENGTH, 1, 1), batch_size=None)  # type: ignore[arg-type]  # as above
+        trainer = framework.trainer(root, **case.arguments())
+        trainer.fit(module, loader_of(case), val, ckpt_path=path)
+        return trainer.global_step, trainer.current_epoch
+
+    with quiet():
+        end = fit(watched_module(framework.L, case, events, save), None)
+        for count, path in saved:
+            rest: list[Any] = []
+            again = fit(watched_module(framework.L, case, rest), path)
+            yield [*events[count:], end], [*rest, again]
 
 
 def _refusal(error: Exception) -> bool:

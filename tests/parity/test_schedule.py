@@ -6,6 +6,7 @@ are held to it.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +17,18 @@ import torch
 from torch.utils.data import DataLoader
 
 from tests.parity.frameworks import LIGHTNING, RIGHT, STRICT, Framework, quiet
-from tests.parity.schedules import AS_LIGHTNING, CHOICES, ERROR, Case, Rules, cases, crossed, foretell, watch
+from tests.parity.schedules import (
+    AS_LIGHTNING,
+    CHOICES,
+    ERROR,
+    Case,
+    Rules,
+    cases,
+    crossed,
+    foretell,
+    resumed_runs,
+    watch,
+)
 from tests.parity.schedules import RIGHT as RIGHT_RULES
 
 TABLE = cases(800, seed=11)
@@ -59,6 +71,35 @@ def test_lightning_and_the_strict_policy_over_a_larger_table(tmp_path: Path) -> 
     assert not differences(LIGHTNING, table, AS_LIGHTNING, tmp_path)
     assert not differences(STRICT, table, AS_LIGHTNING, tmp_path)
     assert not differences(RIGHT, table, RIGHT_RULES, tmp_path)
+
+
+# What sets `should_stop` is not in a checkpoint: whoever resumes a stopped run wants it to go on.
+UNSTOPPED = [dataclasses.replace(case, stop_at=0, num_sanity_val_steps=0) for case in TABLE]
+RESUMED = [case for case in UNSTOPPED if len(foretell(case, RIGHT_RULES)) > 2]
+"""Those that train and end: an endless one and one that is refused have a single event."""
+
+
+def lost(name: str, table: list[Case], root: Path) -> list[str]:
+    """Cases and checkpoints from which the events of the whole run did not follow."""
+    found, checkpoints = [], 0
+    for case in table:
+        for whole, rest in resumed_runs(Framework(name), case, root):
+            checkpoints += 1
+            if whole != rest:
+                found.append(f"{case}\n  whole   {whole}\n  resumed {rest}")
+    assert checkpoints > 5 * len(table)
+    return found
+
+
+@pytest.mark.feature("C-02", "T-03", "T-04")
+def test_a_run_resumed_anywhere_goes_on_as_the_whole_one(tmp_path: Path) -> None:
+    assert not lost(RIGHT, RESUMED[:20], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.feature("C-02", "T-03", "T-04")
+def test_a_run_resumed_anywhere_over_a_larger_table(tmp_path: Path) -> None:
+    assert not lost(RIGHT, RESUMED[20:200], tmp_path)
 
 
 def test_the_table_covers_every_choice_and_every_end() -> None:
