@@ -114,7 +114,7 @@ def check_keys(callbacks: Iterable[Any]) -> None:
         stateful = overrides(callback, STATE, Callback)
         if key in seen and (stateful or callback is seen[key]):
             raise MisconfigurationException(
-                f"Two callbacks have the same state key {key!r}, so that a checkpoint could not tell them apart. "
+                f"Trainer.callbacks: two have the same state key {key!r}, which a checkpoint could not tell apart. "
                 "Leave one out, or override `state_key` to tell them apart."
             )
         seen[key] = callback

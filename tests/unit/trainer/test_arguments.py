@@ -7,11 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+import torch
 
 import fulmen as L
-from fulmen.callbacks import ModelCheckpoint
+from fulmen.callbacks import ModelCheckpoint, Timer
 from fulmen.callbacks.progress.plain_progress import PlainProgress
-from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
+from fulmen.engine.precision.true import HalfPrecision
+from fulmen.engine.storage.checkpoint_io import TorchCheckpointIO
+from fulmen.errors import ArgumentTypeError, ArgumentValueError, FulmenWarning, MisconfigurationException
 from tests.integration.toys import QUIET, quiet
 
 TYPE, VALUE, BOTH = ArgumentTypeError, ArgumentValueError, MisconfigurationException
@@ -126,14 +129,40 @@ def test_every_argument_has_wrong_values_in_the_table() -> None:
     assert names - {row[0] for row in WRONG} == set()
 
 
+_SWITCHES = ("enable_checkpointing", "enable_progress_bar", "enable_model_summary", "logger")
 TOGETHER: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"min_epochs": 5, "max_epochs": 2}, ("min_epochs=5", "max_epochs=2")),
     ({"min_steps": 5, "max_steps": 2}, ("min_steps=5", "max_steps=2")),
     ({"check_val_every_n_epoch": None, "val_check_interval": 0.5}, ("val_check_interval=0.5", "int")),
-    ({"barebones": True, "enable_checkpointing": True}, ("barebones=True", "enable_checkpointing=True")),
-    ({"barebones": True, "logger": True, "enable_checkpointing": None}, ("barebones=True", "logger=True")),
-    ({"barebones": True, "fast_dev_run": True}, ("barebones=True", "fast_dev_run")),
-    ({"barebones": True, "detect_anomaly": True}, ("barebones=True", "detect_anomaly")),
+    ({"min_epochs": 1, "max_epochs": 0}, ("min_epochs=1", "max_epochs=0")),
+    ({"min_steps": 1, "max_steps": 0}, ("min_steps=1", "max_steps=0")),
+    *(
+        ({"barebones": True, name: value}, ("barebones=True", f"{name}={value!r}"))
+        for name, value in {
+            "enable_checkpointing": True,
+            "enable_progress_bar": True,
+            "enable_model_summary": True,
+            "logger": True,
+            "log_every_n_steps": 10,
+            "num_sanity_val_steps": 2,
+            "fast_dev_run": 1,
+            "detect_anomaly": True,
+            "profiler": "simple",
+        }.items()
+    ),
+    ({"barebones": True, "callbacks": [PlainProgress()]}, ("barebones=True", "PlainProgress")),
+    ({"barebones": True, "callbacks": [ModelCheckpoint()]}, ("barebones=True", "ModelCheckpoint")),
+    ({"callbacks": [PlainProgress(), PlainProgress()]}, ("PlainProgress, PlainProgress", "one progress bar")),
+    ({"callbacks": [Timer("00:00:00:01"), Timer("00:00:00:02")]}, ("Timer", "state_key")),
+    ({"max_time": "00:01:00:00", "callbacks": [Timer()]}, ("max_time='00:01:00:00'", "Timer(duration=...)")),
+    ({"devices": 2}, ("devices", "2", "devices=1")),
+    ({"devices": 2, "strategy": "single_device"}, ("'single_device'", "one device", "devices=1")),
+    (
+        {"precision": "16-mixed", "plugins": [HalfPrecision("bf16-true")]},
+        ("precision='16-mixed'", "plugins", "one of them"),
+    ),
+    ({"plugins": [HalfPrecision("bf16-true"), HalfPrecision("bf16-true")]}, ("two precision plugins",)),
+    ({"plugins": [TorchCheckpointIO(), TorchCheckpointIO()]}, ("two checkpoint_io plugins",)),
     ({"overfit_batches": 1, "fast_dev_run": True}, ("overfit_batches", "fast_dev_run")),
     ({"enable_checkpointing": False, "callbacks": [ModelCheckpoint()]}, ("enable_checkpointing=False", "Checkpoint")),
     ({"enable_progress_bar": False, "callbacks": [PlainProgress()]}, ("enable_progress_bar=False", "PlainProgress")),
@@ -143,10 +172,22 @@ TOGETHER: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 @pytest.mark.feature("T-01")
 @pytest.mark.parametrize(("arguments", "words"), TOGETHER, ids=lambda v: "-".join(v))
 def test_arguments_that_exclude_each_other(arguments: dict[str, Any], words: tuple[str, ...]) -> None:
+    switches = {key: value for key, value in QUIET.items() if key not in _SWITCHES}
     with pytest.raises(MisconfigurationException) as caught:
-        quiet(**arguments)
-    for word in ("Trainer(", *words):
+        L.Trainer(**{"max_epochs": 1, **switches, **arguments})
+    for word in ("Trainer", *words):
         assert word in str(caught.value)
+
+
+@pytest.mark.feature("T-01")
+def test_deterministic_algorithms_and_cudnns_benchmark_contradict_each_other() -> None:
+    kept = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
+    try:
+        with pytest.warns(FulmenWarning, match=r"deterministic=True, benchmark=True.*Leave benchmark out"):
+            quiet(deterministic=True, benchmark=True)
+    finally:
+        torch.use_deterministic_algorithms(kept[0])
+        torch.backends.cudnn.benchmark = kept[1]
 
 
 @pytest.mark.feature("T-01")
