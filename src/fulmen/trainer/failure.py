@@ -11,8 +11,9 @@ from fulmen.callbacks.callback import Callback
 from fulmen.core.datamodule import LightningDataModule
 from fulmen.engine.hooks import spec
 from fulmen.engine.hooks.table import overrides
+from fulmen.engine.runtime.policy import compat_mode
 from fulmen.errors import SIGTERMException
-from fulmen.trainer.notes import add_place
+from fulmen.trainer.notes import add_causes, add_place
 from fulmen.trainer.requeue import requeue_job, save_for_requeue
 from fulmen.trainer.states import TrainerStatus
 from fulmen.utilities.rank_zero import rank_zero_info
@@ -43,17 +44,13 @@ def end_failed_run(
         teardown: What tears down, in order.
     """
     cursor, module, data = trainer.cursor, trainer.lightning_module, trainer.datamodule
+    cleanup = _Cleanup(error)
     if isinstance(error, Exception):
-        add_place(
-            error,
-            cursor,
-            epoch=trainer.current_epoch,
-            rank=trainer.global_rank,
-            module=type(module).__name__,
-        )
+        name = type(module).__name__
+        if add_place(error, cursor, epoch=trainer.current_epoch, rank=trainer.global_rank, module=name):
+            cleanup.attempt(add_causes, error, trainer)
     trainer.state.status = TrainerStatus.INTERRUPTED
     cursor.results = None
-    cleanup = _Cleanup(error)
     if isinstance(error, KeyboardInterrupt):
         rank_zero_info("Interrupted; cleaning up.")
         if saves and trainer.policy.raise_keyboard_interrupt:
@@ -65,6 +62,9 @@ def end_failed_run(
             if trainer.control.requeue:
                 cleanup.attempt(save_for_requeue, trainer)
     for callback in list(trainer.callbacks):
+        for name in spec.OLD_WITH[spec.EXCEPTION] if isinstance(error, KeyboardInterrupt) and compat_mode() else ():
+            if callable(old := getattr(callback, name, None)):
+                cleanup.attempt(old, trainer, module)
         if overrides(callback, spec.EXCEPTION, Callback):
             cleanup.attempt(callback.on_exception, trainer, module, error)
     if data is not None and overrides(data, spec.EXCEPTION, LightningDataModule):
@@ -72,6 +72,7 @@ def end_failed_run(
     cleanup.attempt(trainer.strategy.on_exception, error)
     if not nested:
         cleanup.attempt(trainer.end_record, "error", seconds=seconds, error=error)
+        cleanup.attempt(trainer.hub.sender.finish, trainer.loggers)
         for logger in trainer.loggers:
             cleanup.attempt(logger.finalize, "failed")
     for call in teardown:

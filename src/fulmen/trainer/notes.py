@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from fulmen.data.trouble import note_dead_worker
 from fulmen.engine.hooks.running import Cursor
+from fulmen.engine.loops.anomaly import ANOMALY
+from fulmen.engine.precision import dtype_note
+
+if TYPE_CHECKING:
+    from fulmen.trainer.trainer import Trainer
 
 _MOST = 8
 _FETCHING = ("fulmen.data.runs", "fulmen.data.plan")
@@ -40,10 +45,14 @@ def _nested(kind: str, parts: list[str], total: int, indent: str) -> str:
     return f"{kind} of {total}" + "".join(f"\n{indent}  {part}" for part in parts)
 
 
-def add_place(error: BaseException, cursor: Cursor, *, epoch: int, rank: int, module: str) -> None:
-    """Add a note to an exception: hook, stage, epoch, batch, loader, rank, structure of the batch."""
+def add_place(error: BaseException, cursor: Cursor, *, epoch: int, rank: int, module: str) -> bool:
+    """Add a note to an exception: hook, stage, epoch, batch, loader, rank, structure of the batch.
+
+    Returns:
+        Whether it was added: a run inside of another has told the place already.
+    """
     if any(note.startswith("While Fulmen ran") for note in getattr(error, "__notes__", ())):
-        return
+        return False
     where, batch, number = f"its own code of {module}", cursor.batch, cursor.batch_idx
     if cursor.hook is not None:
         where = f"`{cursor.hook.name}` of {module}"
@@ -62,6 +71,21 @@ def add_place(error: BaseException, cursor: Cursor, *, epoch: int, rank: int, mo
         note += f"\n  Batch: {describe(batch)}"
     error.add_note(note)
     note_dead_worker(error)
+    return True
+
+
+def add_causes(error: BaseException, trainer: Trainer) -> None:
+    """Add what is known of the cause: a layer that met another dtype, the layer that made the first NaN."""
+    if trainer.session is None:
+        return
+    watch = trainer.kept_loop(ANOMALY)
+    notes = [
+        dtype_note(error, trainer.session.module, trainer.precision_plugin, trainer.cursor.batch),
+        watch.note(error) if watch is not None else None,
+    ]
+    for note in notes:
+        if note is not None:
+            error.add_note(note)
 
 
 def _in_loader(error: BaseException) -> bool:
