@@ -215,11 +215,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.mark.feature("T-03")
 @pytest.mark.parametrize("given", ["00:00:00:04", timedelta(seconds=4), {"seconds": 4}], ids=repr)
 @pytest.mark.parametrize("policy", [Policy.right, Policy.lightning], ids=["right", "lightning"])
-def test_max_time_in_each_form(given: Any, policy: Policy, clock: Clock) -> None:
+def test_max_time_in_each_form(given: Any, policy: Policy, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     module = Ticking(clock)
     trainer = quiet(max_epochs=None, max_time=given, policy=policy, num_sanity_val_steps=0)
     assert trainer.max_epochs == -1
-    trainer.fit(module, loader(12), loader(2))
+    with caplog.at_level(logging.INFO, "fulmen"):
+        trainer.fit(module, loader(12), loader(2))
+    assert "`Trainer.fit` stopped: the time is used up after 0:00:04" in caplog.text
     assert trainer.global_step == 4
     assert module.validated == [4]
 
@@ -244,10 +246,11 @@ def test_max_time_beside_a_timer(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.feature("T-03", "C-02")
-def test_time_between_validations_goes_on_over_a_resume(tmp_path: Path, clock: Clock) -> None:
+@pytest.mark.parametrize("interval", [{"seconds": 4}, timedelta(seconds=4)], ids=repr)
+def test_time_between_validations_goes_on_over_a_resume(interval: Any, tmp_path: Path, clock: Clock) -> None:
     whole = Ticking(clock)
     whole.save_at, whole.path = 5, tmp_path / "x.ckpt"
-    arguments: dict[str, Any] = {"max_epochs": 2, "val_check_interval": {"seconds": 4}, "num_sanity_val_steps": 0}
+    arguments: dict[str, Any] = {"max_epochs": 2, "val_check_interval": interval, "num_sanity_val_steps": 0}
     fit(whole, loader(12), loader(2), **arguments)
     assert whole.validated == [4, 8, 12]
     clock.now += 1000
@@ -264,7 +267,7 @@ def test_time_between_validations_with_monitors(tmp_path: Path, clock: Clock) ->
         logger=CSVLogger(tmp_path / "logs"), log_every_n_steps=1, num_sanity_val_steps=0,
     )  # fmt: skip
     trainer.fit(Ticking(clock), loader(12), loader(2))
-    assert trainer.val_check_interval == "00:00:00:04"
+    assert (trainer.val_check_interval, trainer.val_check_batch) == ("00:00:00:04", None)
     names = sorted(path.name for path in tmp_path.glob("*.ckpt"))
     assert names == ["step=12.ckpt", "step=4.ckpt", "step=8.ckpt"]
 

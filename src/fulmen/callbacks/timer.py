@@ -163,8 +163,11 @@ class Timer(Callback):
     def _stop(self, trainer: Trainer) -> None:
         first = not trainer.should_stop
         trainer.should_stop = True
+        spent = timedelta(seconds=int(self.time_elapsed("train")))
+        control = getattr(trainer, "control", None)  # a stand-in may have none
+        if first and control is not None:
+            control.stop_reason = f"the time is used up after {spent} (max_time or Timer)"
         if first and self._verbose:
-            spent = timedelta(seconds=int(self.time_elapsed("train")))
             rank_zero_info(f"Timer: the time is used up after {spent}; training stops.")
 
 

@@ -274,9 +274,9 @@ class TrainerViews(LimitViews):
         self._control.set_val_interval(value)
 
     @property
-    def val_check_batch(self) -> int | float:
-        """`val_check_interval` in batches, infinity if the loader's length is not known; settable."""
-        return self._control.val_batch
+    def val_check_batch(self) -> int | float | None:
+        """`val_check_interval` in batches; infinity for a loader without length, `None` for a time; settable."""
+        return self._control.val_batch if self._control.val_seconds is None else None
 
     @val_check_batch.setter
     def val_check_batch(self, value: int | float) -> None:
