@@ -237,6 +237,8 @@ class Results:
         if flags.given is not None:
             raise LoggingError(differs(name, flags, given))
         assert hook is not None
+        if flags.over_loaders:
+            self.groups[(hook, name)].remove(entry)
         if isinstance(entry, MetricEntry):
             kept = entry
             entry = self._new(hook, name, value, given, None)
@@ -348,14 +350,20 @@ class Results:
             else:
                 entry = Entry(flags, keep_integers=self.keep_integers)
             entry.load_state_dict(state)
-            self.entries[place] = entry
+            self._restored(place, entry)
+
+    def _restored(self, place: tuple[HookSpec, str, int | None], entry: Entry | MetricEntry) -> None:
+        self.entries[place] = entry
+        self.logs_steps = self.logs_steps or entry.flags.on_step
+        if entry.flags.over_loaders:
+            self.groups.setdefault(place[:2], []).append(entry)
 
     def _load_metric(self, place: tuple[HookSpec, str, int | None], state: dict[str, Any]) -> None:
         for path, child in self.module.named_modules() if self.module is not None else ():
             if path == state["metric"] and is_metric(child):
                 entry = MetricEntry(Flags.restored(state["flags"], None), child)
                 entry.load_state_dict(state)
-                self.entries[place] = entry
+                self._restored(place, entry)
 
 
 def _state_key(hook: HookSpec, name: str, dataloader_idx: int | None) -> str:
