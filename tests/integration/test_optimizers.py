@@ -84,9 +84,9 @@ def test_none_trains_nothing_and_says_so() -> None:
         lambda m: ([sgd(m), Adam(m.parameters())], []),
     ],
 )
-def test_several_optimizers_are_for_manual_optimization(make: Any) -> None:
+def test_several_optimizers_are_for_manual_optimization_under_lightnings_policy(make: Any) -> None:
     with pytest.raises(MisconfigurationException, match=r"Toy.* 2 optimizers.*automatic_optimization = False"):
-        fit(Toy(optimizers=make))
+        fit(Toy(optimizers=make), policy=Policy.lightning)
     module = Manual(lambda m, b, i: None, optimizers=make)
     trainer = fit(module, loader(2))
     assert [type(o) for o in trainer.optimizers] == [SGD, Adam]
@@ -243,7 +243,7 @@ class Rates(Toy):
     [
         ({"interval": "epoch"}, {}, [0, 0, 0, 1, 1, 1]),
         ({"interval": "step"}, {}, [0, 1, 2, 3, 4, 5]),
-        ({"interval": "step", "frequency": 2}, {}, [0, 0, 1, 1, 1, 2]),
+        ({"interval": "step", "frequency": 2}, {"limit_train_batches": 2}, [0, 0, 1, 1]),
         ({"interval": "epoch", "frequency": 2}, {"max_epochs": 3}, [0, 0, 0, 0, 0, 0, 1, 1, 1]),
         ({"interval": "step"}, {"accumulate_grad_batches": 2}, [0, 0, 1, 2, 2, 3]),
         ({"interval": "epoch"}, {"accumulate_grad_batches": 2}, [0, 0, 0, 1, 1, 1]),

@@ -146,6 +146,101 @@ def test_none_loss_skips_step(policy: Policy, on: bool) -> None:
     assert trainer.global_step == (1 if on else 3)
 
 
+@pytest.mark.feature("O-08", "O-05")
+@both("closure_keeps_window")
+def test_closure_keeps_window(policy: Policy, on: bool) -> None:
+    def lbfgs(module: Any) -> Any:
+        return torch.optim.LBFGS(module.parameters(), lr=0.5, max_iter=3, tolerance_grad=0, tolerance_change=0)
+
+    module = Toy(optimizers=lbfgs)
+    fit(module, loader(4), policy=policy, accumulate_grad_batches=2)
+    by_hand = Toy()
+    optimizer = lbfgs(by_hand)
+    first, last = list(loader(4))
+    (by_hand.loss(first) / 2).backward()
+    kept = [p.grad.clone() for p in by_hand.parameters() if p.grad is not None]
+
+    def closure() -> Any:
+        if on:
+            for param, gradient in zip(by_hand.parameters(), kept, strict=True):
+                param.grad = gradient.clone()
+        loss = by_hand.loss(last) / 2
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert torch.equal(weights(module), weights(by_hand))
+
+
+@pytest.mark.feature("O-15", "M-08")
+@both("several_optimizers")
+def test_several_optimizers(policy: Policy, on: bool) -> None:
+    class Indexed(Toy):
+        def training_step(self, batch: Any, batch_idx: int, optimizer_idx: int) -> Any:  # type: ignore[override]
+            self.seen.append(optimizer_idx)
+            return self.loss(batch)
+
+    def two(module: Any) -> Any:
+        return [SGD([module.net.weight], lr=0.1), SGD([module.net.bias], lr=0.1)]
+
+    module, indexed = Toy(optimizers=two), Indexed(optimizers=two)
+    if on:
+        fit(module, policy=policy)
+        assert torch.equal(weights(module), sgd_by_hand(list(loader())))
+        fit(indexed, loader(4), policy=policy)
+        assert indexed.seen == [0, 1, 0, 1]
+        return
+    with pytest.raises(MisconfigurationException, match=r"2 optimizers.*automatic_optimization = False"):
+        fit(module, policy=policy)
+    with pytest.raises(
+        MisconfigurationException, match=r"training_step\(self, batch, batch_idx, optimizer_idx\) cannot"
+    ):
+        fit(indexed, policy=policy)
+    assert module.seen == indexed.seen == []
+
+
+@pytest.mark.feature("O-03")
+@both("scheduler_counts_updates")
+@pytest.mark.parametrize("how", ["plain", "accumulated", "skipped"])
+def test_scheduler_counts_updates(policy: Policy, on: bool, how: str) -> None:
+    class Rates(Toy):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+            return -1 if how == "skipped" and batch_idx == 3 else None
+
+        def configure_optimizers(self) -> Any:
+            optimizer = SGD(self.parameters(), lr=1e-9)
+            scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda calls: 2.0**-calls)
+            return [optimizer], [{"scheduler": scheduler, "interval": "step", "frequency": 2}]
+
+    # Batches of an epoch, batches of a window; calls of the scheduler in two epochs, with and without the field.
+    count, window, calls = {"plain": (5, 1, (5, 4)), "accumulated": (6, 3, (2, 2)), "skipped": (6, 1, (3, 4))}[how]
+    trainer = fit(Rates(), loader(2 * count), policy=policy, max_epochs=2, accumulate_grad_batches=window)
+    assert trainer.optimizers[0].param_groups[0]["lr"] == 1e-9 * 2.0 ** -calls[0 if on else 1]
+
+
+@pytest.mark.feature("O-03")
+@both("plateau_waits")
+def test_plateau_waits(policy: Policy, on: bool) -> None:
+    class Plateau(Toy):
+        def configure_optimizers(self) -> Any:
+            optimizer = SGD(self.parameters(), lr=0.0)  # the value never gets better
+            scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=10)
+            self.scheduler = scheduler
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "monitor": "val_loss"}}
+
+        def on_train_start(self) -> None:
+            if not on:  # else the first epoch is an error
+                self.trainer.callback_metrics["val_loss"] = torch.tensor(1e9)
+
+    module = Plateau()
+    fit(module, loader(4), loader(2), policy=policy, max_epochs=5, check_val_every_n_epoch=2)
+    assert module.scheduler.last_epoch == (2 if on else 5)
+    if not on:
+        Plateau.on_train_start = Toy.on_train_start  # type: ignore[method-assign]
+        with pytest.raises(MisconfigurationException, match="'val_loss', which was not logged"):
+            fit(Plateau(), loader(4), loader(2), policy=policy, max_epochs=5, check_val_every_n_epoch=2)
+
+
 @pytest.mark.feature("L-01")
 @both("keep_integers")
 def test_keep_integers(policy: Policy, on: bool) -> None:

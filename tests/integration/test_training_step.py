@@ -300,15 +300,15 @@ def old_style(self: Any, batch: Any, batch_idx: int, optimizer_idx: int) -> None
 
 @pytest.mark.feature("M-03")
 @pytest.mark.parametrize(
-    ("step", "words"),
+    ("step", "policy", "words"),
     [
-        (too_many, "training_step(self, batch, batch_idx, what) cannot be called; it must be (self, batch)"),
-        (nothing, "training_step(self) cannot be called"),
-        (keyword, "training_step(self, batch, stage) cannot be called"),
-        (old_style, "automatic_optimization = False"),
+        (too_many, None, "training_step(self, batch, batch_idx, what) cannot be called; it must be (self, batch)"),
+        (nothing, None, "training_step(self) cannot be called"),
+        (keyword, None, "training_step(self, batch, stage) cannot be called"),
+        (old_style, Policy.lightning, "automatic_optimization = False"),
     ],
 )
-def test_a_training_step_that_cannot_be_called_is_an_error_at_the_start(step: Any, words: str) -> None:
+def test_a_training_step_that_cannot_be_called_is_an_error_at_the_start(step: Any, policy: Any, words: str) -> None:
     started = []
 
     class Watch(L.Callback):
@@ -316,7 +316,7 @@ def test_a_training_step_that_cannot_be_called_is_an_error_at_the_start(step: An
             started.append(1)
 
     with pytest.raises(MisconfigurationException) as caught:
-        fit(with_step("training_step", step), callbacks=Watch())
+        fit(with_step("training_step", step), callbacks=Watch(), policy=policy)
     assert "Stepping.training_step" in str(caught.value)
     assert words in str(caught.value)
     assert started == []

@@ -13,7 +13,7 @@ from fulmen.core.optimizer import NoOptimizer
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException, suggest, warn
 
 _SCHEDULER_KEYS = ("scheduler", "name", "interval", "frequency", "reduce_on_plateau", "monitor", "strict")
-_OPTIMIZER_KEYS = ("optimizer", "lr_scheduler", "monitor")
+_OPTIMIZER_KEYS = ("optimizer", "lr_scheduler", "monitor", "name", "frequency")
 _FORMS = (
     "an optimizer, a list of optimizers, two lists (optimizers, schedulers), a dict with 'optimizer' and optionally "
     "'lr_scheduler', a list or tuple of such dicts, or None"
@@ -71,6 +71,56 @@ def parse_optimizers(value: Any, owner: str, *, own_scheduler_step: bool) -> tup
                 "return that optimizer too, or build the scheduler with one that is."
             )
     return optimizers, configs
+
+
+@dataclass(frozen=True)
+class OptimizerLabels:
+    """What dicts of `configure_optimizers` say of optimizers among others.
+
+    Attributes:
+        names: One per optimizer, by which a dict of losses refers to it; its index where none was given.
+        frequencies: For how many batches in turn each is used (Lightning 1.x); empty if all are used in each batch.
+    """
+
+    names: tuple[str, ...]
+    frequencies: tuple[int, ...] = ()
+
+
+def read_labels(value: Any, count: int, owner: str) -> OptimizerLabels:
+    """Read the names and frequencies of optimizers.
+
+    Args:
+        value: What `configure_optimizers` returned, checked by `parse_optimizers`.
+        count: The number of optimizers in it.
+        owner: Class name of the module, for errors.
+
+    Raises:
+        ArgumentTypeError: For a name that is no string, or a frequency that is no int.
+        ArgumentValueError: For a name that comes twice, a frequency below 1, or one that only some have.
+    """
+    where = f"{owner}.configure_optimizers"
+    items = [value] if isinstance(value, Mapping) else list(value) if isinstance(value, (list, tuple)) else []
+    dicts: list[Mapping[Any, Any]] = [item for item in items if isinstance(item, Mapping)] or [{}] * count
+    names = [conf.get("name", str(index)) for index, conf in enumerate(dicts)]
+    for name in names:
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"{where} returned an optimizer with name={name!r}; it must be a string.")
+        if names.count(name) > 1:
+            raise ArgumentValueError(f"{where} returned {names.count(name)} optimizers with the name {name!r}.")
+    frequencies = [conf.get("frequency") for conf in dicts]
+    given = [frequency for frequency in frequencies if frequency is not None]
+    for frequency in given:
+        if isinstance(frequency, bool) or not isinstance(frequency, int):
+            raise ArgumentTypeError(f"{where} returned an optimizer with frequency={frequency!r}; it must be an int.")
+        if frequency < 1:
+            raise ArgumentValueError(
+                f"{where} returned an optimizer with frequency={frequency}; it must be at least 1."
+            )
+    if given and len(given) < count:
+        raise ArgumentValueError(
+            f"{where} gives a 'frequency' to {len(given)} of {count} optimizers; give it to all of them or to none."
+        )
+    return OptimizerLabels(tuple(names), tuple(given))
 
 
 def _split(value: Any, where: str) -> tuple[list[Any], list[Any], list[str | None]]:

@@ -298,8 +298,11 @@ def restore_training(trainer: Trainer, checkpoint: dict[str, Any]) -> dict[str, 
         # Written in the epoch's last hook: what was left of the epoch is done now.
         if own.get("metrics"):
             trainer.hub.load_state_dict(own["metrics"])
+        if own.get("results"):
+            session.train_results.load_state_dict(own["results"])
         if progress.is_last and session.optimization.automatic:
             step_schedulers(session, "epoch", plateau=True)
+        session.train_results.reset()
         progress.epoch += 1
         progress.epoch_done = False
         progress.batches = progress.in_window = 0

@@ -11,7 +11,7 @@ from fulmen.engine.hooks import spec
 from fulmen.engine.hooks.table import overrides
 from fulmen.engine.loops.loaders import missing_loader
 from fulmen.engine.loops.signatures import check_step
-from fulmen.errors import ArgumentTypeError, DataError, MisconfigurationException, suggest
+from fulmen.errors import ArgumentTypeError, DataError, MisconfigurationException, PossibleUserWarning, suggest, warn
 from fulmen.trainer.limits import check_limits
 from fulmen.trainer.states import TrainerFn
 from fulmen.utilities.compiler import compiled_with
@@ -77,6 +77,33 @@ def check_request(trainer: Trainer, request: Request) -> None:
         raise DataError(f"{where}: {missing_loader(loader, name, fitting=request.fn == TrainerFn.FITTING)}")
     if request.fn == TrainerFn.FITTING:
         check_limits(trainer, request)
+        if trainer.control.limits.val != 0:
+            _warn_of_no_validation(request, name, loader=_has_loader(request, spec.VALIDATION.loader))
+
+
+def _has_loader(request: Request, loader: str) -> bool:
+    owner = request.datamodule if request.datamodule is not None else request.module
+    return request.loaders.get(loader) is not None or _gives(owner, loader)
+
+
+def _warn_of_no_validation(request: Request, name: str, *, loader: bool) -> None:
+    """Say that a fit does not validate because one half of what it takes is missing."""
+    step = overrides(request.module, spec.VALIDATION.step, LightningModule)
+    if loader and not step:
+        warn(
+            "W411",
+            f"Trainer.fit: there is a validation loader, but {name} has no `validation_step`, so nothing is validated. "
+            "Define it, or leave the loader out.",
+            key=name,
+        )
+    elif step and not loader:
+        warn(
+            "W412",
+            f"Trainer.fit: {name} has a `validation_step`, but there is no validation loader, so nothing is validated. "
+            "Pass `val_dataloaders=`, define `val_dataloader`, or set Trainer(limit_val_batches=0) if that is meant.",
+            key=name,
+            category=PossibleUserWarning,
+        )
 
 
 _MEANT = {
@@ -138,7 +165,8 @@ def _check_fit(trainer: Trainer, request: Request) -> None:
             f"Trainer.fit: {name} has no `configure_optimizers`; define it and return an optimizer. There is no "
             "default optimizer."
         )
-    check_step(getattr(module, spec.TRAINING_STEP.name), name, spec.TRAINING_STEP.name)
+    indexed = trainer.policy.several_optimizers
+    check_step(getattr(module, spec.TRAINING_STEP.name), name, spec.TRAINING_STEP.name, indexed=indexed)
     if overrides(module, spec.VALIDATION.step, LightningModule):
         # How many loaders there are is seen later; what cannot be called with any number of them is wrong now.
         check_step(getattr(module, spec.VALIDATION.step), name, spec.VALIDATION.step, loaders=0)

@@ -15,6 +15,7 @@ from fulmen.engine.hooks.spec import (
     OPTIMIZER_STEP,
     OPTIMIZER_ZERO_GRAD,
     SLOT_NAMES,
+    TRAINING_STEP,
 )
 from fulmen.engine.hooks.table import overrides, takes_optimizer_idx
 from fulmen.engine.runtime.policy import compat_mode
@@ -82,6 +83,8 @@ def check_old_arguments(trainer: Trainer, obj: Any, base: type) -> None:
             continue
         if name == BEFORE_OPTIMIZER_STEP.name and compat_mode() and takes_optimizer_idx(function):
             continue  # it gets the number
+        if name == OPTIMIZER_STEP.name and takes_optimizer_idx(function) and _is_old_step(trainer, obj):
+            continue  # it gets it too
         parameters = list(inspect.signature(standard).parameters.values())[1:]
         named = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         every, least = [p.name for p in named], [p.name for p in named if p.default is p.empty]
@@ -90,6 +93,11 @@ def check_old_arguments(trainer: Trainer, obj: Any, base: type) -> None:
                 f"{type(obj).__name__}.{name} {problem}; it is called with ({', '.join(every)}). Write "
                 f"`def {name}(self, {', '.join(every)})`."
             )
+
+
+def _is_old_step(trainer: Trainer, module: Any) -> bool:
+    """Whether the module's training step is called once per optimizer."""
+    return trainer.policy.several_optimizers and takes_optimizer_idx(getattr(module, TRAINING_STEP.name))
 
 
 def _in_stage(name: str, trainer: Trainer) -> bool:

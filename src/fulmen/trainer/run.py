@@ -15,19 +15,20 @@ from fulmen.callbacks.results_table import print_results_table
 from fulmen.core.datahooks import DataHooks
 from fulmen.core.hparams import merge_hparams
 from fulmen.core.module import LightningModule
-from fulmen.core.optim_config import parse_optimizers
+from fulmen.core.optim_config import parse_optimizers, read_labels
 from fulmen.data.batch_size import batch_size_of, no_rows
+from fulmen.data.overfit import in_order
 from fulmen.engine.hooks import spec
 from fulmen.engine.hooks.running import pop_module, push_module
 from fulmen.engine.hooks.table import HookTable, overrides
 from fulmen.engine.loops.anomaly import ANOMALY, AnomalyWatch
 from fulmen.engine.loops.evaluate import EvaluationLoop
 from fulmen.engine.loops.fit import FitLoop
+from fulmen.engine.loops.guarded import make_room
+from fulmen.engine.loops.indexed import lead_optimizers
 from fulmen.engine.loops.loaders import Loaders
-from fulmen.engine.loops.manual import ManualStep
 from fulmen.engine.loops.predict import PredictLoop
 from fulmen.engine.loops.session import Session
-from fulmen.engine.loops.steps import AutomaticStep
 from fulmen.engine.results.metrics import warn_of_loose_metrics
 from fulmen.engine.results.silent import SilentResults
 from fulmen.engine.results.store import Results
@@ -42,6 +43,7 @@ from fulmen.trainer.ending import call_all, raise_save_errors, teardown_calls
 from fulmen.trainer.failure import end_failed_run
 from fulmen.trainer.header import say_start
 from fulmen.trainer.limits import KeptCounters, counters_of, train_on
+from fulmen.trainer.prompts import unwatch_prompts, watch_prompts
 from fulmen.trainer.requeue import requeued_checkpoint
 from fulmen.trainer.run_manifest import run_manifest
 from fulmen.trainer.setup import attach_model_callbacks, check_hooks
@@ -128,6 +130,7 @@ class RunGuard:
         if self.outer is None:
             trainer.control.sigterm = trainer.control.requeue = False
         push_module(request.module)
+        watch_prompts(trainer)
         self.started = time.time()
         return self
 
@@ -188,7 +191,9 @@ class RunGuard:
             cursor=trainer.cursor,
             by_count=not trainer.policy.ends_with_data,
             process=trainer.runtime.process_loader,
-            overfit=bool(trainer.plan.flags.overfit_batches) and request.fn == TrainerFn.FITTING,
+            overfit=partial(in_order, own_batches=trainer.policy.overfit_own_batches)
+            if trainer.overfit_batches and request.fn == TrainerFn.FITTING
+            else None,
         )
 
     def prepare_data(self) -> None:
@@ -262,8 +267,8 @@ class RunGuard:
             strategy_hooks=trainer.runtime.hooks,
             old_hooks=compat_mode(),
         )
-        kind = AutomaticStep if module.automatic_optimization else ManualStep
-        room = kind(module, trainer.runtime, cursor, trainer.progress, trainer.control, policy)
+        parts = (trainer.runtime, cursor, trainer.progress, trainer.control, policy)
+        room = make_room(module, *parts, flags=trainer.plan.flags, note=trainer.hub.note)
         room.connect(hooks)
         self.hooks = hooks
 
@@ -336,16 +341,19 @@ class RunGuard:
         trainer.cursor.hook = None
         own_step = overrides(module, spec.LR_SCHEDULER_STEP.name, LightningModule)
         optimizers, configs = parse_optimizers(value, type(module).__name__, own_scheduler_step=own_step)
-        if module.automatic_optimization and len(optimizers) > 1:
+        owner, policy = type(module).__name__, trainer.policy
+        if module.automatic_optimization and len(optimizers) > 1 and not policy.several_optimizers:
             raise MisconfigurationException(
-                f"{type(module).__name__}.configure_optimizers returned {len(optimizers)} optimizers, which automatic "
-                "optimization does not step; set `self.automatic_optimization = False` in `__init__` and step them in "
-                "`training_step`."
+                f"{owner}.configure_optimizers returned {len(optimizers)} optimizers, which automatic optimization "
+                "does not step under Lightning's policy; set `self.automatic_optimization = False` in `__init__` and "
+                "step them in `training_step`, or give `Trainer(policy=...)` with `several_optimizers=True`."
             )
+        labels = read_labels(value, len(optimizers), owner)
         control.optimizers = trainer.strategy.setup_optimizers(optimizers)
         control.schedulers = configs
         trainer.strategy.lr_scheduler_configs = configs
         session.optimization.take_optimizers()
+        lead_optimizers(session.optimization, labels)
 
     def log_hyperparameters(self) -> None:
         """Hyperparameters and graph to the loggers."""
@@ -437,6 +445,7 @@ class RunGuard:
                 self.fail(error)
         finally:
             self.stack.close()
+            unwatch_prompts(trainer)
             pop_module()
             self.counters.back()
             trainer.close_session(self.outer)

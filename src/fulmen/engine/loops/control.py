@@ -28,6 +28,8 @@ class Progress:
         validated_at: `total_batches` at the last validation, -1 before the first.
         validated_step: `stepped_batches` then, under which the loggers have its row.
         is_last: The batch last taken is the final one of its epoch.
+        scheduler_updates: Updates so far of the optimizers of schedulers that move each so many of them, by the
+            scheduler's number.
     """
 
     epoch: int = 0
@@ -42,6 +44,7 @@ class Progress:
     validated_at: int = -1
     validated_step: int = -1
     is_last: bool = False
+    scheduler_updates: tuple[int, ...] = field(default=(), init=False)
 
     def state_dict(self) -> dict[str, Any]:
         """All counters."""

@@ -110,9 +110,11 @@ class FitLoop:
             refuse_empty([self.plan])
         self.last_reload = progress.epoch
         name = type(session.module).__name__
-        check_step(getattr(session.module, TRAINING_STEP.name), name, TRAINING_STEP.name)
+        check_step(getattr(session.module, TRAINING_STEP.name), name, TRAINING_STEP.name, indexed=True)
         if self.resume is None:
             self.batches = self.start_batches()
+            if progress.epoch and not session.policy.reloads_draw_once:
+                self.batches = None
         if self.num_batches:
             set_val_batch(control, self.num_batches)
             self.warn_of_short_epoch()
@@ -146,6 +148,7 @@ class FitLoop:
             "validation": [plan.stream_state() for plan in self.session.loaders.opened(VALIDATION)],
             "reloaded": [self.last_reload, self.validation.last_reload],
             "validated": dict(self.validation.seen),
+            "validating": self.validation.position(),
             **self.since_validation(),
             "window": self.session.optimization.state_dict(),
             "torchmetrics": self.metric_states(),
@@ -159,7 +162,7 @@ class FitLoop:
     def metric_states(self) -> dict[str, Any]:
         """States of torchmetrics objects; those that an evaluation logs, or an epoch that is over, begin anew."""
         session = self.session
-        done = session.eval_results.metrics()
+        done = session.eval_results.metrics() if self.validation.place is None else []
         if session.progress.epoch_done:
             done += session.train_results.metrics()
         return metric_states(session.module, done)
@@ -194,6 +197,9 @@ class FitLoop:
             for validation, kept in zip(self.validation.plans(), resume["validation"], strict=False):
                 if kept is not None:
                     validation.skip_epoch(kept)
+        validating = resume.get("validating")
+        if validating is not None:
+            self.validation.resume = {**validating, "rng": resume.get("rng")}
         if resume.get("rng"):
             set_rng_states(resume["rng"])
 
@@ -220,6 +226,8 @@ class FitLoop:
             self.num_batches = self.plan.num_batches
             self.last_reload = progress.epoch
             set_val_batch(session.control, self.num_batches)
+            if not session.policy.reloads_draw_once:
+                self.plan.start()
         if self.plan is not None:
             set_epoch(self.plan.loader, progress.epoch)
         if not progress.batches:
@@ -237,7 +245,7 @@ class FitLoop:
         step, results, control, axes = session.optimization, session.train_results, session.control, session.hub.axes
         batches, transfer, builds = self.batches, session.loaders.transfer_of(self.batches), hooks.builds
         step.length = self.num_batches
-        feed = BatchFeed(self.fetch) if step.takes_iterator else None
+        feed = BatchFeed(self.fetch, batches, self.num_batches) if step.takes_iterator else None
         if progress.closed_batches < progress.total_batches and self.close_batch():
             batches.close()  # a resumed epoch that ends with what was left to do for its last batch
         for batch in batches:
@@ -256,12 +264,14 @@ class FitLoop:
             progress.is_last = batches.is_last
             if hooks.on_train_batch_start is not None and hooks.on_train_batch_start(batch, batch_idx) == -1:
                 progress.is_last = True
-                self.end_schedules(stepped=False)
+                self.end_schedules(stepped=not session.policy.scheduler_counts_updates)
                 break
             if feed is None:
                 step.run(batch, batch_idx, progress.is_last)
+            elif self.feed_step(feed.offer(batch, batch_idx), batch_idx):
+                batch, batch_idx = cursor.batch, cursor.batch_idx  # the last one that it fetched
             else:
-                step.run(feed.offer(batch, batch_idx), batch_idx, progress.is_last)
+                break
             if control.schedulers:
                 self.end_schedules(stepped=step.ends_window)
             if (end := hooks.on_train_batch_end) is not None:
@@ -285,7 +295,9 @@ class FitLoop:
         """
         session = self.session
         step, control, progress = session.optimization, session.control, session.progress
-        if progress.validated_at != progress.total_batches:
+        if self.validation.resume is not None:
+            self.validate(clear=False)  # goes on in the middle of it
+        elif progress.validated_at != progress.total_batches:
             every = control.log_every
             if every and step.ends_window and (not (progress.stepped_batches + 1) % every or control.should_stop):
                 self.write_step()
@@ -301,6 +313,26 @@ class FitLoop:
         if control.interrupt is None and not control.should_stop and control.max_steps == -1:
             return False
         return self.leave()
+
+    def feed_step(self, feed: BatchFeed, batch_idx: int) -> bool:
+        """Run a step that fetches its batches itself; `False` if it wanted more than are left, which ends the epoch."""
+        session = self.session
+        progress, step = session.progress, session.optimization
+        try:
+            step.run(feed, batch_idx, progress.is_last)
+        except StopIteration:
+            if not feed.ended:
+                raise
+            step.finish, session.cursor.hook = None, None
+            if session.policy.ends_with_data:
+                progress.is_last = True
+                self.end_schedules(stepped=False)
+                if self.validates and validation_due(
+                    session.control, progress, is_last=True, at_end=self.end_validates
+                ):
+                    self.validate(clear=True)
+            return False
+        return True
 
     def fetch(self) -> tuple[Any, int, int]:
         """A further batch for a step that fetches its batches itself."""
@@ -371,6 +403,8 @@ class FitLoop:
         session.cursor.stage = "validate"
         if clear:
             session.hooks.call_module(ZERO_GRAD_BEFORE_VALIDATION)
+        if session.progress.is_last and self.batches is not None:
+            self.batches.end_workers()  # they have nothing left to do, and would keep their memory meanwhile
         self.validation.run()
         session.cursor.stage = "train"
         session.control.val_clock = time.monotonic()

@@ -6,6 +6,8 @@ from typing import Any
 
 from fulmen.core.optim_config import LRSchedulerConfig
 from fulmen.engine.hooks.spec import LR_SCHEDULER_STEP
+from fulmen.engine.loops.control import Progress
+from fulmen.engine.loops.schedule import epoch_validates
 from fulmen.engine.loops.session import Session
 from fulmen.errors import MisconfigurationException, warn
 
@@ -21,12 +23,22 @@ def step_schedulers(session: Session, interval: str, *, plateau: bool) -> None:
     Raises:
         MisconfigurationException: If a watched value is missing and the scheduler is strict.
     """
-    progress = session.progress
-    for config in session.control.schedulers:
+    progress, policy = session.progress, session.policy
+    by_step = interval == "step"
+    if by_step and not session.optimization.stepped and policy.skip_scheduler_on_overflow:
+        return
+    for index, config in enumerate(session.control.schedulers):
         if config.reduce_on_plateau is not plateau or config.interval != interval:
             continue
-        count = progress.batches if interval == "step" else progress.epoch + 1
-        if count % config.frequency:
+        if by_step and not session.optimization.moves(config.scheduler):
+            continue
+        count = progress.epoch + 1
+        if by_step and policy.scheduler_counts_updates:
+            # Of a scheduler that moves at each update nothing is counted.
+            count = _count(progress, index) if config.frequency > 1 else 1
+        elif by_step:
+            count = progress.batches
+        if count % config.frequency or (plateau and not by_step and _waits(session, config)):
             continue
         value = _monitored(session, config) if plateau else None
         if plateau and value is None:
@@ -35,6 +47,24 @@ def step_schedulers(session: Session, interval: str, *, plateau: bool) -> None:
         outer, cursor.hook = cursor.hook, LR_SCHEDULER_STEP
         session.module.lr_scheduler_step(config.scheduler, value)
         cursor.hook = outer
+
+
+def _count(progress: Progress, index: int) -> int:
+    """Count an update for a scheduler; returns how many there were."""
+    counts = [*progress.scheduler_updates, *[0] * (index + 1 - len(progress.scheduler_updates))]
+    counts[index] += 1
+    progress.scheduler_updates = tuple(counts)  # a new one: checkpoints may hold the old
+    return counts[index]
+
+
+def _waits(session: Session, config: LRSchedulerConfig) -> bool:
+    """Whether this epoch was one without validation, and gave the watched value in no other way either."""
+    control, progress = session.control, session.progress
+    if not session.policy.plateau_waits or progress.validated_at > progress.total_batches - progress.batches:
+        return False
+    if control.val_every_epochs is not None and epoch_validates(control, progress):
+        return False  # there is nothing to validate with
+    return config.monitor not in session.train_results.view().callback
 
 
 def _monitored(session: Session, config: LRSchedulerConfig) -> Any:

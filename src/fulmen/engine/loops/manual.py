@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from fulmen.engine.hooks.spec import TRAINING_STEP
@@ -13,6 +14,7 @@ class ManualStep(StepRoom):
     """`training_step` does backward and step itself."""
 
     automatic = False
+    by_hand = True
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -46,7 +48,9 @@ class ManualStep(StepRoom):
         cursor = self.cursor
         outer, cursor.hook = cursor.hook, TRAINING_STEP
         args = (batch, batch_idx) if self.with_index else (batch,)
-        if self.context is None:
+        if self.indexed:
+            self.run_indexed(args)
+        elif self.context is None:
             self.output = self.step_function(*args)
         else:
             with self.context():
@@ -58,6 +62,12 @@ class ManualStep(StepRoom):
             warn_of_old_keys(self.output, f"{type(self.module).__name__}.{TRAINING_STEP.name}")
         if self.stepped and self.policy.count_batches:
             self.progress.global_step += 1
+
+    def run_indexed(self, args: tuple[Any, ...]) -> None:
+        """A step of Lightning 1.x that takes `optimizer_idx`: once per optimizer."""
+        for index in range(len(self.lightning_optimizers)):
+            with nullcontext() if self.context is None else self.context():
+                self.output = self.step_function(*args, optimizer_idx=index)
 
     @property
     def outputs(self) -> dict[str, Any]:

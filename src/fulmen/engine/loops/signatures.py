@@ -35,7 +35,12 @@ def step_takes(function: Callable[..., Any], name: str, count: int) -> bool:
     return sum(p.kind in _POSITIONAL for p in parameters) >= count
 
 
-def check_step(function: Callable[..., Any], owner: str, name: str, *, loaders: int = 1) -> None:
+def step_takes_optimizer_idx(function: Callable[..., Any]) -> bool:
+    """Whether a bound `training_step` is of Lightning 1.x, called once per optimizer."""
+    return any(p.name == "optimizer_idx" for p in _parameters(function) or ())
+
+
+def check_step(function: Callable[..., Any], owner: str, name: str, *, loaders: int = 1, indexed: bool = False) -> None:
     """Check that a step can be called with batch, batch index and, with several loaders, the loader's index.
 
     Args:
@@ -43,6 +48,7 @@ def check_step(function: Callable[..., Any], owner: str, name: str, *, loaders: 
         owner: Class name, for the error.
         name: The step's name.
         loaders: Number of loaders, 0 if it is not known yet.
+        indexed: Whether it may take `optimizer_idx`.
 
     Raises:
         MisconfigurationException: If it needs other arguments, or cannot tell several loaders apart.
@@ -57,6 +63,8 @@ def check_step(function: Callable[..., Any], owner: str, name: str, *, loaders: 
         if name.startswith("training")
         else "(self, batch), (self, batch, batch_idx) or (self, batch, batch_idx, dataloader_idx=0)"
     )
+    if indexed:
+        parameters = [p for p in parameters if p.name != "optimizer_idx"]
     positional = [p for p in parameters if p.kind in _POSITIONAL]
     required = [p.name for p in positional if p.default is inspect.Parameter.empty]
     keywords = [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -15,7 +17,7 @@ from fulmen.engine.hooks.running import Cursor
 from fulmen.engine.hooks.spec import BACKWARD, TRAINING_STEP
 from fulmen.engine.hooks.table import HookTable
 from fulmen.engine.loops.control import Progress, RunControl
-from fulmen.engine.loops.signatures import step_takes, takes_iterator
+from fulmen.engine.loops.signatures import step_takes, takes_iterator, step_takes_optimizer_idx
 from fulmen.engine.precision.closure import FunctionClosure
 from fulmen.errors import MisconfigurationException, StepOutputError
 
@@ -62,6 +64,7 @@ class StepRoom:
 
     automatic = True
     gave_loss: bool | None = True
+    by_hand: bool | None = False  # whether `training_step` steps itself; `None`: seen by what it does
 
     def connect(self, hooks: HookTable) -> None:
         """Take the hook table; what is called per batch is looked up at each build of it."""
@@ -77,7 +80,8 @@ class StepRoom:
         """Look up the step (patched ones too) and which arguments it takes."""
         self.step_function = self.strategy.bind(self.module, TRAINING_STEP.name)
         method = getattr(self.module, TRAINING_STEP.name)
-        self.with_index = step_takes(method, "batch_idx", 2)
+        self.indexed = step_takes_optimizer_idx(method)
+        self.with_index = step_takes(method, "batch_idx", 3 if self.indexed else 2)
         self.takes_iterator = takes_iterator(method)
         self.own_backward = self.hooks.own(BACKWARD.name)
 
@@ -85,8 +89,15 @@ class StepRoom:
         """The closure of automatic optimization; manual optimization has none."""
         raise MisconfigurationException("There is no automatic closure in manual optimization.")
 
+    def begin_by_hand(self) -> None:
+        """`training_step` called `manual_backward`, and nothing forbids it."""
+        self.by_hand = True
+
     def reset(self) -> None:
         """Drop what belongs to the last batch."""
+
+    def report(self) -> None:
+        """What is to be said at the end of the fit."""
 
     def run(self, batch: Any, batch_idx: int, is_last: bool) -> None:
         """Train on one batch."""
@@ -104,14 +115,16 @@ class StepRoom:
 
     def state_dict(self) -> dict[str, Any]:
         """The gradients of an accumulation window that is under way; empty between windows."""
+        skipped = {} if self.stepped else {"stepped": False}
         if not self.pending:
-            return {}
+            return skipped
         parameters = self.module.named_parameters()
-        return {"gradients": {name: p.grad.detach() for name, p in parameters if p.grad is not None}}
+        return {**skipped, "gradients": {name: p.grad.detach() for name, p in parameters if p.grad is not None}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Give gradients back to the parameters that are still there."""
         self.ends_window = self.progress.in_window == 0
+        self.stepped = bool(state_dict.get("stepped", True))
         gradients = state_dict.get("gradients") or {}
         for name, parameter in self.module.named_parameters():
             if name in gradients:
@@ -135,6 +148,10 @@ class StepRoom:
     def split(self, optimizer: LightningOptimizer, closure: Callable[[], Any] | None) -> FunctionClosure:
         """What a precision runs for a step: the closure, and what follows when gradients are final."""
         return FunctionClosure(closure or _nothing, partial(self.before_step, optimizer), manual=True)
+
+    def moves(self, scheduler: Any) -> bool:
+        """Whether a scheduler per step moves after this batch, as far as its optimizer is concerned."""
+        return True
 
     def after_step(self, optimizer: LightningOptimizer) -> None:
         """Count a step that was taken."""
@@ -176,7 +193,9 @@ class StepRoom:
             MisconfigurationException: In automatic optimization.
             StepOutputError: If the loss is not one number and no gradients are given.
         """
-        if self.module.automatic_optimization:
+        if self.by_hand is None:
+            self.begin_by_hand()
+        if not self.by_hand:
             raise MisconfigurationException(
                 f"{type(self.module).__name__} called `manual_backward` while `automatic_optimization` is True; return "
                 "the loss from `training_step` instead, or set `self.automatic_optimization = False` in `__init__`."
@@ -228,6 +247,16 @@ def _nothing() -> None:
 
 
 _ZERO_GRAD = Optimizer.zero_grad
+
+
+def runs_closure_again(optimizer: Any) -> bool:
+    """Whether an optimizer may run its closure several times for one update: L-BFGS, and others that need one."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        return True
+    if type(optimizer).__module__.startswith("torch.optim."):
+        return False
+    closure = inspect.signature(type(optimizer).step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty
 
 
 def clear_gradients(optimizer: Any) -> None:

@@ -6,6 +6,7 @@ Reads like the loop you would write by hand: `AutomaticStep.run_closure` is what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from torch import Tensor
@@ -21,13 +22,27 @@ from fulmen.engine.hooks.spec import (
 from fulmen.engine.hooks.table import overrides
 from fulmen.engine.loops.own_optimizers import guard_own_optimizers
 from fulmen.engine.loops.step_output import HeldGraphs, loss_of
-from fulmen.engine.loops.step_room import StepRoom, clear_gradients
+from fulmen.engine.loops.step_room import StepRoom, clear_gradients, runs_closure_again
 from fulmen.engine.precision.closure import FunctionClosure
 from fulmen.errors import MisconfigurationException
 
 
 class AutomaticStep(StepRoom):
-    """The Trainer does backward and step."""
+    """The Trainer does backward and step.
+
+    Made to be subclassed: `run` is one batch, `run_closure` its gradients, `mend` what turns the sum of a window's
+    gradients into the right mean.
+
+    Attributes:
+        judge: What a subclass makes of each loss before it is divided by the window: `judge(loss, output)` returns the
+            loss to use, or `None` to leave the batch out. `None`: losses are taken as they are.
+        stepper: What updates the weights at the end of a window, by its method `optimizer_step`: the module, or what
+            leads several optimizers.
+        keeps: Whether an optimizer runs its closure several times for one update, so that gradients of a window's
+            earlier batches are kept for these further runs.
+    """
+
+    judge: Callable[[Tensor | None, Any], Tensor | None] | None = None
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -40,12 +55,17 @@ class AutomaticStep(StepRoom):
         self.called = False
         self.loss: Tensor | None = None
         self.output: Any = None
+        self.losses: Mapping[str, Tensor | None] | None = None
+        self.stepper: Any = self.module
+        self.keeps = False
+        self.kept: dict[Tensor, Tensor] = {}
         self.held = HeldGraphs(f"{type(self.module).__name__}.{TRAINING_STEP.name}")
 
     def take_optimizers(self) -> None:
         """As in `StepRoom`; optimizers that the module keeps itself must not step a batch a second time."""
         super().take_optimizers()
         self.release()
+        self.keeps = self.policy.closure_keeps_window and any(map(runs_closure_again, self.control.optimizers))
         self._handles = guard_own_optimizers(self.module, self.control.optimizers, self.cursor)
 
     def bind(self) -> None:
@@ -64,7 +84,9 @@ class AutomaticStep(StepRoom):
         """Drop batch, loss and output of the last batch."""
         if self.output is not None:
             self.held.watch(self.output)
-        self.batch = self.output = self.loss = None
+        self.batch = self.output = self.loss = self.losses = None
+        if self.keeps:
+            self.kept.clear()
 
     def run(self, batch: Any, batch_idx: int, is_last: bool) -> None:
         """Train on one batch.
@@ -89,7 +111,7 @@ class AutomaticStep(StepRoom):
             self.ends_window = True
         if self.first:
             self.contributed = 0
-        # A window that changes when gradients are there keeps its divisor; `_mend` puts the sum right.
+        # A window that changes when gradients are there keeps its divisor; `mend` puts the sum right.
         if not self.contributed or not self.policy.accumulate_actual_window:
             self.divisor = window
         progress.in_window += 1
@@ -99,18 +121,26 @@ class AutomaticStep(StepRoom):
         cursor = self.cursor
         outer, cursor.hook = cursor.hook, OPTIMIZER_STEP
         try:
-            self.module.optimizer_step(progress.epoch, batch_idx, self.lightning_optimizers[0], self.closure)
-        except _SkipStep:
+            self.stepper.optimizer_step(progress.epoch, batch_idx, self.lightning_optimizers[0], self.closure)
+        except SkipStep:
             self.finish = None
         cursor.hook = outer
         progress.in_window = 0
         if not self.called:
-            raise MisconfigurationException(
-                f"{type(self.module).__name__}.optimizer_step did not run the closure; call "
-                "`optimizer.step(closure=optimizer_closure)`, or `optimizer_closure()` before `optimizer.step()`."
-            )
+            raise self.no_closure()
         if self.stepped and self.policy.count_batches:
             progress.global_step += 1
+
+    def no_closure(self) -> MisconfigurationException:
+        """The error of an `optimizer_step` that leaves the closure out, by an override or by the optimizer itself."""
+        return MisconfigurationException(
+            f"{type(self.module).__name__}.optimizer_step did not run the closure; call "
+            "`optimizer.step(closure=optimizer_closure)`, or `optimizer_closure()` before `optimizer.step()`."
+        )
+
+    def moves(self, scheduler: Any) -> bool:
+        """As in `StepRoom`; with several optimizers, whether the scheduler's own stepped."""
+        return self.stepper is self.module or bool(self.stepper.moves(scheduler))
 
     @property
     def pending(self) -> bool:
@@ -120,13 +150,17 @@ class AutomaticStep(StepRoom):
     def state_dict(self) -> dict[str, Any]:
         """As in `StepRoom`, with the number of batches that gave a loss and by what each was divided."""
         state = super().state_dict()
-        return {**state, "contributed": self.contributed, "divisor": self.divisor} if state else state
+        if self.stepper is not self.module:
+            state["stepper"] = self.stepper.state_dict()
+        return {**state, "contributed": self.contributed, "divisor": self.divisor} if self.pending else state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the window back."""
         super().load_state_dict(state_dict)
         self.contributed = int(state_dict.get("contributed", 0))
         self.divisor = int(state_dict.get("divisor", 1))
+        if "stepper" in state_dict and self.stepper is not self.module:
+            self.stepper.load_state_dict(state_dict["stepper"])
 
     def split(self, optimizer: LightningOptimizer, closure: Callable[[], Any] | None) -> FunctionClosure:
         """As in `StepRoom`; a `None` loss skips the step, unless other batches of the window left gradients.
@@ -134,7 +168,7 @@ class AutomaticStep(StepRoom):
         Raises:
             MisconfigurationException: If `training_step` itself steps.
         """
-        if self.cursor.hook is TRAINING_STEP:
+        if self.cursor.hook is TRAINING_STEP and not self.by_hand:
             name = type(self.module).__name__
             raise MisconfigurationException(
                 f"{name}.training_step called `optimizer.step()` while `automatic_optimization` is True, so that each "
@@ -156,10 +190,20 @@ class AutomaticStep(StepRoom):
         """A batch inside of a window: gradients only, without synchronisation of ranks."""
         no_sync = self.strategy.no_sync(self.module)
         if no_sync is None:
-            self.run_closure()
+            self.closure()
         else:
             with no_sync:
-                self.run_closure()
+                self.closure()
+
+    def call_step(self, **further: Any) -> Any:
+        """Run `training_step` on the batch at hand; for what leads several optimizers."""
+        cursor = self.cursor
+        outer, cursor.hook = cursor.hook, TRAINING_STEP
+        args = (self.batch, self.batch_idx) if self.with_index else (self.batch,)
+        with nullcontext() if self.context is None else self.context():
+            output = self.step_function(*args, **further)
+        cursor.hook = outer
+        return output
 
     def run_closure(self) -> Tensor | None:
         """Training step, zero_grad at the first batch of a window, backward; before an update also what precedes it."""
@@ -182,13 +226,17 @@ class AutomaticStep(StepRoom):
             loss = loss_of(output, self.module, needs_grad=self.own_backward is None)
             cursor.hook = outer
             self.output = output if isinstance(output, Mapping) else None
+        if self.judge is not None:
+            loss = self.judge(loss, output)
         if self.divisor > 1 and loss is not None:
             loss = loss / self.divisor
         self.loss = loss
         if self.first and self.observed:
-            self.zero_grad()
+            self.zero_grad(self.lightning_optimizers[0])
         elif self.first:
             clear_gradients(self.lightning_optimizers[0].optimizer)
+        elif self.keeps and self.ends_window:
+            self.keep_window(self.lightning_optimizers[0].optimizer, again=again)
         if loss is not None:
             self.contributed += not again
             self.gave_loss = True
@@ -204,9 +252,22 @@ class AutomaticStep(StepRoom):
             self.before_step(self.finish)
         return loss
 
-    def zero_grad(self) -> None:
+    def keep_window(self, optimizer: Any, *, again: bool) -> None:
+        """Keep an optimizer's gradients before a window's last backward; when the closure runs `again`, put them back.
+
+        So each run of the closure gives the gradients of the window's earlier batches once, and those of the last one
+        at the weights of now.
+        """
+        params = [param for group in optimizer.param_groups for param in group["params"]]
+        if not again:
+            self.kept.update((param, param.grad.clone()) for param in params if param.grad is not None)
+            return
+        for param in params:
+            kept = self.kept.get(param)
+            param.grad = None if kept is None else kept.clone()
+
+    def zero_grad(self, optimizer: LightningOptimizer) -> None:
         """Clear gradients, with the hook before it."""
-        optimizer = self.lightning_optimizers[0]
         hook = self.hooks.on_before_zero_grad
         if hook is not None:
             hook(optimizer.optimizer)
@@ -220,8 +281,11 @@ class AutomaticStep(StepRoom):
 
     def before_step(self, optimizer: LightningOptimizer) -> None:
         """Fire `on_before_optimizer_step`, mend the scale of a window that came out shorter, clip."""
+        if self.by_hand:
+            super().before_step(optimizer)
+            return
         if self.contributed != self.divisor:
-            self._mend(optimizer)
+            self.mend(optimizer)
         hook = self.hooks.on_before_optimizer_step
         if hook is not None:
             hook(optimizer.optimizer)
@@ -236,10 +300,15 @@ class AutomaticStep(StepRoom):
             )
             cursor.hook = outer
 
-    def _mend(self, optimizer: LightningOptimizer) -> None:
+    def mend(self, optimizer: LightningOptimizer) -> None:
+        """Turn the sum into the mean over the batches of the window that gave a loss.
+
+        Raises:
+            SkipStep: If none did.
+        """
         if self.contributed == 0:
             if self.policy.none_loss_skips_step:
-                raise _SkipStep
+                raise SkipStep
             return
         if self.policy.accumulate_actual_window:
             factor = self.divisor / self.contributed
@@ -251,13 +320,17 @@ class AutomaticStep(StepRoom):
     @property
     def outputs(self) -> dict[str, Any]:
         """The detached loss and the step's other keys; `{}` for a skipped step."""
-        if self.loss is None:
+        outputs: dict[str, Any]
+        if self.losses is not None:
+            outputs = {"loss": {name: loss.detach() for name, loss in self.losses.items() if loss is not None}}
+        elif self.loss is None:
             return {}
-        outputs = {"loss": self.loss.detach()}
+        else:
+            outputs = {"loss": self.loss.detach()}
         if self.output is not None:
             outputs.update((key, value) for key, value in self.output.items() if key != "loss")
         return outputs
 
 
-class _SkipStep(Exception):
+class SkipStep(Exception):
     """No batch of the window gave a loss: leave the optimizer's step without an update."""

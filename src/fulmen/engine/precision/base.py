@@ -27,11 +27,13 @@ class Precision(PrecisionFace):
         plain: Whether every verb is the identity and `step` calls the optimizer directly, so that the engine may skip
             the calls. Subclasses that override anything are not plain.
         stepped: Whether the last `step` changed weights (a loss scaler skips a step whose gradients overflowed).
+        settles: Whether the next `scale` may change the loss scale; not while gradients of another scale wait.
     """
 
     precision: str = "32-true"
     plain: bool = True
     stepped: bool = True
+    settles: bool = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -69,7 +69,8 @@ class MixedPrecision(Precision):
     def scale(self, loss: Tensor) -> Tensor:
         if self.scaler is None:
             return loss
-        self._update_scale()
+        if self.settles:
+            self._update_scale()
         return self.scaler.scale(loss)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:

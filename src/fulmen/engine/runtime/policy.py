@@ -70,6 +70,19 @@ class Policy:
         "optimizer; `optimizer_idx` steps of Lightning 1.x too",
         "6",
     )
+    scheduler_counts_updates: bool = _switch(
+        "numbers",
+        "the `frequency` of a scheduler per step counts the batches of an epoch, and it moves at a batch that "
+        "`on_train_batch_start` skips",
+        "the `frequency` of a scheduler per step counts the updates of its optimizer",
+    )
+    plateau_waits: bool = _switch(
+        "flow",
+        "in an epoch without validation (`check_val_every_n_epoch`) a ReduceLROnPlateau gets the value of an earlier "
+        "one again; before the first one it ends the run",
+        "it waits for the epoch that has a validation",
+        "33",
+    )
     keep_integers: bool = _switch(
         "numbers",
         "logged Python integers become float32, exact only up to 2**24",
