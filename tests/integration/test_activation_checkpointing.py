@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper as torch_wrapper
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import offload_wrapper
 from torch.utils.data import DataLoader, TensorDataset
 
 import fulmen as L
@@ -69,13 +70,20 @@ class TorchsWrapper(Plain):
                 self.layers[index] = torch_wrapper(layer)
 
 
+class TorchsOffload(Plain):
+    def configure_model(self) -> None:
+        if not hasattr(self.layers[0], "_checkpoint_wrapped_module"):
+            for index, layer in enumerate(self.layers):
+                self.layers[index] = offload_wrapper(torch_wrapper(layer))
+
+
 class WholeModule(Plain):
     def __init__(self) -> None:
         super().__init__()
         checkpoint_wrapper(self)
 
 
-def fit(module: L.LightningModule, folder: Path) -> L.Trainer:
+def fit(module: L.LightningModule, folder: Path, **kwargs: Any) -> L.Trainer:
     L.seed_everything(5, verbose=False)
     data = DataLoader(TensorDataset(torch.randn(16, 8)), batch_size=4)
     trainer = L.Trainer(
@@ -86,6 +94,7 @@ def fit(module: L.LightningModule, folder: Path) -> L.Trainer:
         enable_progress_bar=False,
         enable_model_summary=False,
         default_root_dir=folder,
+        **kwargs,
     )
     trainer.fit(module, data, data)
     trainer.validate(module, data, verbose=False)
@@ -93,7 +102,7 @@ def fit(module: L.LightningModule, folder: Path) -> L.Trainer:
 
 
 @pytest.mark.feature("M-09")
-@pytest.mark.parametrize("kind", [InConfigureModel, InOldHook, TorchsWrapper, WholeModule])
+@pytest.mark.parametrize("kind", [InConfigureModel, InOldHook, TorchsWrapper, TorchsOffload, WholeModule])
 def test_same_weights_and_keys(tmp_path: Path, kind: Any) -> None:
     L.seed_everything(1, verbose=False)
     plain = Plain()
@@ -114,6 +123,18 @@ def test_same_weights_and_keys(tmp_path: Path, kind: Any) -> None:
         loaded = cls.load_from_checkpoint(tmp_path / name)
         assert torch.equal(loaded.head.weight, plain.head.weight)
         assert torch.equal(loaded.state_dict()["layers.2.linear.weight"], states[0]["layers.2.linear.weight"])
+
+
+@pytest.mark.feature("M-09")
+@pytest.mark.parametrize("kwargs", [{"precision": "bf16-mixed"}, {"accumulate_grad_batches": 3}])
+def test_with_autocast_and_accumulation(tmp_path: Path, kwargs: dict[str, Any]) -> None:
+    L.seed_everything(1, verbose=False)
+    plain = Plain()
+    other = InConfigureModel()
+    other.load_state_dict(plain.state_dict())
+    fit(plain, tmp_path, **kwargs)
+    fit(other, tmp_path, **kwargs)
+    assert all(map(torch.equal, plain.parameters(), other.parameters()))
 
 
 @pytest.mark.feature("M-09")
