@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from tests.parity.frameworks import LIGHTNING, RIGHT, STRICT, Framework, quiet
+from tests.parity.recorder import SETTINGS, make_callback, make_data, make_module
 from tests.parity.schedules import (
     AS_LIGHTNING,
     CHOICES,
@@ -285,3 +286,40 @@ def test_validation_by_time_in_each_form(interval: Any, tmp_path: Path, monkeypa
     clock = Clock()
     monkeypatch.setattr(time, "monotonic", clock)
     assert timed_run(STRICT, interval, tmp_path, clock) == timed_run(LIGHTNING, interval, tmp_path, clock)
+
+
+# --------------------------------------------------------------------------------------------- hooks, line for line
+
+OTHER_SCHEDULES: list[dict[str, Any]] = [
+    {"max_epochs": -1, "max_steps": 3},
+    {"max_epochs": -1, "max_steps": 2, "accumulate_grad_batches": 2, "val_check_interval": 3},
+    {"max_steps": 0},
+    {"max_epochs": 0},
+    {"val_check_interval": 0.5, "check_val_every_n_epoch": 2},
+    {"val_check_interval": 3, "check_val_every_n_epoch": None, "num_sanity_val_steps": 1},
+    {"limit_val_batches": 0},
+    {"limit_train_batches": 0},
+    {"fast_dev_run": 2},
+    {"max_time": "00:00:00:00"},
+    {"min_steps": 2, "max_time": "00:00:00:00"},
+    {"barebones": True, "num_sanity_val_steps": 0, "enable_checkpointing": False},
+]
+
+
+@pytest.mark.feature("T-03", "T-04")
+@pytest.mark.parametrize("settings", OTHER_SCHEDULES, ids=str)
+def test_hooks_are_lightnings_line_for_line(settings: dict[str, Any], tmp_path: Path) -> None:
+    traces = []
+    for name in (LIGHTNING, STRICT):
+        notes: list[str] = []
+        framework = Framework(name)
+        torch.manual_seed(0)
+        module, data = make_module(framework.L, notes), make_data(framework.L, notes)
+        callback = make_callback(framework.L, notes)
+        with quiet():
+            settled = {**SETTINGS, "limit_train_batches": 4, "accumulate_grad_batches": 1, **settings}
+            trainer = framework.trainer(tmp_path / name, callbacks=[callback], **settled)
+            notes.clear()  # what the constructor calls is none of the run's
+            trainer.fit(module, data)
+        traces.append(notes)
+    assert traces[0] == traces[1]
