@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,14 @@ from torch.utils.data import (
 )
 
 import fulmen as L
-from fulmen.errors import ArgumentValueError, DataError, FulmenWarning, MisconfigurationException
+from fulmen.errors import (
+    ArgumentValueError,
+    DataError,
+    FulmenWarning,
+    MisconfigurationException,
+    PossibleUserWarning,
+    forget_warnings,
+)
 from fulmen.utilities import CombinedLoader
 from tests.integration.test_resume import Augmented, Net, SaveAt, Stop, end_of, same, trainer_of
 from tests.integration.test_resume import Case as ResumeCase
@@ -170,12 +178,12 @@ def test_validation_in_any_mode(mode: Any) -> None:
     ("call", "value", "error", "words"),
     [
         ("fit", CombinedLoader([loader()], "sequential"), ArgumentValueError, "which training does not read"),
-        ("predict", CombinedLoader([loader()], "min_size"), ArgumentValueError, "but prediction reads loaders one after"),
+        ("predict", CombinedLoader([loader()], "min_size"), ArgumentValueError, "but prediction reads loaders"),
         ("fit", {"a": rows()}, DataError, r"\['a'\]: got a data set"),
         ("fit", {"a": [loader(), None]}, DataError, r"\['a'\]\[1\]: got None"),
         ("validate", [[loader()], {"x": rows()}], DataError, r"\[1\]\['x'\]: got a data set"),
         ("test", {"a": {"b": 3}}, DataError, r"\['a'\]: got a dict that holds no loaders"),
-        ("fit", [(rows()[0], rows()[1])], DataError, r"\[0\]\[0\]\[0\]: got a tensor.*DataLoader\(batches, batch_size=No"),
+        ("fit", [(rows()[0], rows()[1])], DataError, r"\[0\]\[0\]\[0\]: got a tensor.*DataLoader\(batches, "),
         ("fit", [loader(), CombinedLoader([loader()])], DataError, r"\[1\]: got a CombinedLoader inside"),
     ],
 )  # fmt: skip
@@ -591,3 +599,31 @@ class NoValidation(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+@pytest.mark.feature("T-02")
+def test_a_validation_loader_without_a_step_is_told() -> None:
+    with pytest.warns(FulmenWarning, match=r"a validation loader, but NoValidation has no `validation_step`.*W411"):
+        fit(NoValidation(), loader(4), loader(2))
+    fit(NoValidation(), loader(4))
+    fit(NoValidation(), loader(4), loader(2), limit_val_batches=0)
+
+
+@pytest.mark.feature("T-02")
+def test_a_validation_step_without_a_loader_is_told() -> None:
+    with pytest.warns(PossibleUserWarning, match=r"Toy has a `validation_step`, but there is no validation.*W412"):
+        fit(Toy(), loader(4))
+
+    class Data(L.LightningDataModule):
+        def train_dataloader(self) -> Any:
+            return loader(4)
+
+    forget_warnings()
+    with pytest.warns(PossibleUserWarning, match="no validation loader"):
+        quiet().fit(Toy(), Data())
+    forget_warnings()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit(Toy(), loader(4), limit_val_batches=0)
+        fit(Toy(), loader(4), loader(2))
+        fit(NoValidation(), loader(4))
