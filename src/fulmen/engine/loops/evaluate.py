@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -20,6 +21,7 @@ from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.signatures import check_step, step_takes, takes_iterator
 from fulmen.engine.loops.step_output import warn_of_old_keys
 from fulmen.engine.results.store import to_numbers
+from fulmen.utilities.seed import set_rng_states
 
 SANITY = "sanity_check"
 VALIDATE = "validate"
@@ -30,6 +32,23 @@ def no_gradients(*, inference: bool) -> Iterator[None]:
     """Evaluation's context: `torch.inference_mode` or `torch.no_grad`."""
     with torch.inference_mode() if inference else torch.no_grad():
         yield
+
+
+@dataclass
+class Place:
+    """Where an evaluation is.
+
+    Attributes:
+        loader: Number of the loader.
+        over: All loaders are.
+        outputs: What the loaders that are over logged.
+        noted: Batches of this loader after which everything was done.
+    """
+
+    loader: int = 0
+    over: bool = False
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+    noted: int = 0
 
 
 class EvaluationLoop:
@@ -52,6 +71,25 @@ class EvaluationLoop:
         self.run_index = 0
         self.batches: Any = None
         self.seen: dict[int, int] = {}
+        self.place: Place | None = None
+        self.resume: dict[str, Any] | None = None
+
+    def position(self) -> dict[str, Any] | None:
+        """What a checkpoint keeps of an evaluation that is under way, to go on after its last batch; else `None`."""
+        place = self.place
+        if place is None:
+            return None
+        results, stream = self.session.eval_results, self.batches.stream_state()
+        return {
+            "loader": place.loader,
+            "over": place.over,
+            "outputs": [dict(output) for output in place.outputs],
+            "noted": place.noted,
+            "batches": stream["batches"],
+            "stream": stream,
+            "results": results.state_dict(),
+            "on_step": results.on_step,
+        }
 
     def plans(self) -> list[AnyPlan]:
         """Loader plans of the stage, made anew when their time has come."""
@@ -94,6 +132,7 @@ class EvaluationLoop:
                 refuse_empty(plans)
             limits = [n if most is None else min(n, most) for n in self.num_batches]
             values = self._evaluate(plans, limits) if sum(limits) else []
+            self.place = None  # kept after an exception: a last checkpoint may be written
         # Not after an exception: the note on it names the place.
         cursor.stage, cursor.results, cursor.batch, cursor.batch_idx, cursor.dataloader_idx = outer
         return values
@@ -102,25 +141,37 @@ class EvaluationLoop:
         session, names = self.session, self.names
         hooks, results, hub = session.hooks, session.eval_results, session.hub
         results.name_loaders(self.loader_names(plans))
-        first = self._start(plans[0], limits[0])
+        resume, self.resume = self.resume, None
+        begin = int(resume["loader"]) if resume is not None else 0
+        first = self._start(plans[begin], limits[begin], resume)
         with ModeKeeper(session.module) as modes:
             hooks.call_module(names.model_eval)
-            hooks.fire(names.start)
-            hooks.fire(names.epoch_start)
-            outputs = []
-            for index, plan in enumerate(plans):
-                results.dataloader_idx = index if len(plans) > 1 else None
-                run = first if index == 0 else self._start(plan, limits[index])
-                self._loader(run, index, several=len(plans) > 1)
+            self.place = place = Place() if session.cursor.stage != SANITY else None
+            if resume is None:
+                hooks.fire(names.start)
+                hooks.fire(names.epoch_start)
+            outputs = [] if resume is None else list(resume["outputs"])
+            for index, plan in enumerate(plans[begin:] if resume is None or not resume["over"] else (), begin):
+                number = index if len(plans) > 1 else None
+                if resume is not None and index == begin:
+                    results.dataloader_idx = number
+                run = first if index == begin else self._start(plan, limits[index])
+                if place is not None:
+                    place.loader, place.outputs = index, outputs
+                self._loader(run, index, several=len(plans) > 1, resume=resume if index == begin else None)
                 plan.close_run()
+                results.dataloader_idx = number  # until here the values of the loader before could be read
                 hub.keep()  # the last batch's step values stay readable after the epoch's come
                 results.on_step = False
                 outputs.append(dict(hub.keep().log) if session.cursor.stage != SANITY else {})
+            if place is not None:
+                place.over, place.outputs = True, outputs
             results.dataloader_idx = None
             hooks.fire(names.epoch_end)
             overall = dict(hub.keep().log)
             if session.cursor.stage != SANITY:
                 self._write(outputs, overall)
+            self.place = None  # a checkpoint of the end hook does not come back here
             hooks.fire(names.end)
             results.reset()
             if names.model_train is not None and hooks.own(names.model_train) is not None:
@@ -141,10 +192,17 @@ class EvaluationLoop:
             return None
         return names
 
-    def _start(self, plan: AnyPlan, limit: int | float) -> Iterator[Any]:
+    def _start(self, plan: AnyPlan, limit: int | float, resume: dict[str, Any] | None = None) -> Iterator[Any]:
+        """Start a loader, or go on in the middle of it."""
         set_epoch(plan.loader, self.session.progress.epoch)
-        self.batches = run = plan.start()
-        return islice(run, int(limit)) if limit < plan.num_batches else run
+        skip = 0 if resume is None else int(resume["batches"])
+        self.batches = run = plan.start(skip, None if resume is None else resume["stream"])
+        if resume is not None:
+            self.session.eval_results.load_state_dict(resume["results"])
+            self.session.eval_results.on_step = resume["on_step"]
+            if resume.get("rng"):
+                set_rng_states(resume["rng"])
+        return islice(run, max(0, int(limit) - skip)) if limit < plan.num_batches else run
 
     def _write(self, outputs: list[dict[str, Any]], overall: dict[str, Any]) -> None:
         session = self.session
@@ -157,23 +215,34 @@ class EvaluationLoop:
         if session.cursor.stage == VALIDATE:
             progress.validated_at, progress.validated_step = progress.total_batches, progress.stepped_batches
 
-    def _loader(self, run: Iterator[Any], index: int, *, several: bool) -> None:
-        """All batches of one loader; values that are logged per step are written at once."""
-        session, results = self.session, self.session.eval_results
-        for batch_idx, output in each_batch(session, self.names, run, index, several=several):
+    def _loader(self, run: Iterator[Any], index: int, *, several: bool, resume: dict[str, Any] | None = None) -> None:
+        """All batches of one loader, or those that are left of it."""
+        session, place = self.session, self.place
+        done = 0 if resume is None else int(resume["batches"])
+        if place is not None:
+            place.noted = done if resume is None else int(resume["noted"])
+            if place.noted < done:  # the file was written in the last batch's hook
+                self._note(index)
+        for batch_idx, output in each_batch(session, self.names, run, index, several=several, first=done):
             if not batch_idx:
                 warn_of_old_keys(output, f"{type(session.module).__name__}.{self.names.step}")
-            if session.cursor.stage == SANITY:
-                continue
-            # The x value of step rows goes on over all evaluations of this loop.
-            seen = self.seen[index] = self.seen.get(index, -1) + 1
-            if results.logs_steps:
-                view = session.hub.keep()
-                session.hub.write(view.log, step=seen, epoch=session.progress.epoch, default_step=seen)
+            if place is not None:
+                self._note(index)
+
+    def _note(self, index: int) -> None:
+        """After a batch: values that are logged per step are written at once."""
+        session, results, place = self.session, self.session.eval_results, self.place
+        if place is not None:
+            place.noted += 1
+        # The x value of step rows goes on over all evaluations of this loop.
+        seen = self.seen[index] = self.seen.get(index, -1) + 1
+        if results.logs_steps:
+            view = session.hub.keep()
+            session.hub.write(view.log, step=seen, epoch=session.progress.epoch, default_step=seen)
 
 
 def each_batch(
-    session: Session, names: StageNames, run: Iterator[Any], index: int, *, several: bool
+    session: Session, names: StageNames, run: Iterator[Any], index: int, *, several: bool, first: int = 0
 ) -> Iterator[tuple[int, Any]]:
     """Run a stage's step and batch hooks over a loader.
 
@@ -183,6 +252,7 @@ def each_batch(
         run: Its batches.
         index: Number of the loader.
         several: Whether there are others, so that steps and hooks get the number.
+        first: Index of its first batch, if others are over.
 
     Yields:
         Index of the batch and what the step returned.
@@ -193,14 +263,14 @@ def each_batch(
     extra: tuple[Any, ...] = (index,) if several else ()
     transfer, (step, arity) = session.loaders.transfer(), bound_step(session, names.step)
     cursor.dataloader_idx, builds = dataloader_idx, hooks.builds
-    numbered = enumerate(run)
+    numbered = enumerate(run, first)
 
     def fetch() -> tuple[Any, int, int]:
         cursor.batch_idx, further = next(numbered)
         cursor.batch = transfer(further, index)
         return cursor.batch, cursor.batch_idx, index
 
-    feed = BatchFeed(fetch) if arity == 0 else None
+    feed = BatchFeed(fetch, run) if arity == 0 else None
     for batch_idx, batch in numbered:
         if hooks.stale():
             hooks.build()
@@ -217,11 +287,17 @@ def each_batch(
                 step, arity = bound_step(session, names.step)
         cursor.hook = spec
         args = (batch, batch_idx, *extra)[:arity] if feed is None else (feed.offer(batch, batch_idx, index),)
-        if context is None:
-            output = step(*args)
-        else:
-            with context():
+        try:
+            if context is None:
                 output = step(*args)
+            else:
+                with context():
+                    output = step(*args)
+        except StopIteration:
+            if feed is None or not feed.ended:
+                raise
+            cursor.hook = None
+            break  # it wanted more batches than are left
         cursor.hook = None
         if (slot := getattr(hooks, names.batch_end)) is not None:
             slot(output, cursor.batch, cursor.batch_idx, *extra)
