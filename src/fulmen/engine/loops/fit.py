@@ -260,7 +260,7 @@ class FitLoop:
             progress.total_batches += 1
             results.batch_size, results.on_step = None, True
             if axes.counting:
-                axes.count(results.size())
+                axes.count(results.current_size())
             progress.is_last = batches.is_last
             if hooks.on_train_batch_start is not None and hooks.on_train_batch_start(batch, batch_idx) == -1:
                 progress.is_last = True
@@ -345,7 +345,7 @@ class FitLoop:
         progress.is_last = self.batches.is_last
         if session.hub.axes.counting:
             session.train_results.batch_size = None
-            session.hub.axes.count(session.train_results.size())
+            session.hub.axes.count(session.train_results.current_size())
         return batch, batch_idx, 0
 
     def leave(self) -> bool:

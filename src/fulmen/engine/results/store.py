@@ -84,7 +84,7 @@ class Results:
             self.entries = {key: entry for key, entry in self.entries.items() if key[2] is None}
             self.groups = {}
 
-    def size(self) -> float:
+    def current_size(self) -> float:
         """The size of the batch at hand, looked up once."""
         if self.batch_size is None:
             self.batch_size = self.find_batch_size(self.cursor.batch)
@@ -184,7 +184,7 @@ class Results:
             if flags.axis == SAMPLES and not self.axes.counting:
                 self.axes.counting = True
                 if self.training and self.cursor.batch is not None:
-                    self.axes.count(self.size())
+                    self.axes.count(self.current_size())
         return entry
 
     def _make_entry(self, flags: Flags, value: Any) -> Entry | MetricEntry:
