@@ -48,6 +48,18 @@ class Case:
     limit_val_batches: int | float | None = None
     accumulate_grad_batches: int = 1
     num_sanity_val_steps: int = 0
+    overfit_batches: int | float = 0.0
+    reload_dataloaders_every_n_epochs: int = 0
+
+    @property
+    def train_limit(self) -> int | float | None:
+        """What limits the training loader."""
+        return self.overfit_batches or self.limit_train_batches
+
+    @property
+    def val_limit(self) -> int | float | None:
+        """What limits the validation loader."""
+        return self.overfit_batches or self.limit_val_batches
 
     def arguments(self) -> dict[str, Any]:
         """The Trainer's."""
@@ -111,8 +123,8 @@ class Foretold:
     def play(self) -> list[Any]:
         """Return the events, or `["error"]` for a combination that is refused."""
         case = self.case
-        self.val = share_of(case.limit_val_batches, VAL_LENGTH)
-        self.planned = share_of(case.limit_train_batches, case.length + case.claimed if case.known else None)
+        self.val = share_of(case.val_limit, VAL_LENGTH)
+        self.planned = share_of(case.train_limit, case.length + case.claimed if case.known else None)
         self.min_epochs = case.min_epochs or 0
         if case.min_epochs is None and case.min_steps is not None and not self.rules.min_steps_alone:
             self.min_epochs = 1
@@ -367,7 +379,7 @@ def watch(framework: Framework, case: Case, root: Path) -> list[Any]:
             if any(event[0] == "batch" for event in events) or not _refusal(error):
                 raise
             return [ERROR]
-    planned = share_of(case.limit_train_batches, case.length + case.claimed if case.known else None)
+    planned = share_of(case.train_limit, case.length + case.claimed if case.known else None)
     reason = "" if planned == 0 else reason_of(trainer)
     return [*events, ("end", trainer.global_step, trainer.current_epoch, reason)]
 
@@ -417,6 +429,8 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "limit_val_batches": (None, None, None, 1.0, 0, 0.0, 1, 2, 0.5),
     "accumulate_grad_batches": (1, 1, 2, 3),
     "num_sanity_val_steps": (0, 0, 1, 2, -1),
+    "overfit_batches": (*[0.0] * 8, 1, 2, 0.5),
+    "reload_dataloaders_every_n_epochs": (0, 0, 0, 1, 2),
     "stop_at": (0, 0, 0, 1, 2, 3, 5, 8),
     "stop_in": ("step", "batch", "validation"),
 }
@@ -431,6 +445,8 @@ def cases(number: int, seed: int) -> list[Case]:
         kind = draw.random()
         values["known"] = kind > 0.2
         values["claimed"] = draw.choice((1, 2)) if 0.2 < kind < 0.3 else 0
+        if values["claimed"] or not values["known"]:
+            values["overfit_batches"] = 0.0  # the first batches of a stream are what `limit_train_batches` gives
         case = Case(**values)
         told = [foretell(case, rules) for rules in (RIGHT, AS_LIGHTNING)]
         idle = told[0] == [ERROR] or not any(event[0] == "batch" for event in told[0])
