@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pdb
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ def test_the_bar_makes_room_for_the_prompt_and_comes_back(bar: str, how: str) ->
         for hook in ["setup", "validation_step", *hooks[1:3], *hooks[4:]]:  # the sanity check validates first
             before = terminal.expect(r"\(Pdb\) ")
             assert "stop_here()" in plain(before)  # the place of the call, not one of ours
+            assert re.search(r"(^|[\r\n])> ", plain(before))  # what the debugger says does not follow a bar
             if bar == "rich":
                 assert before.rfind(HIDE) <= before.rfind(SHOW)
             last = plain(before).replace("\r", "\n").splitlines()[-1]

@@ -43,6 +43,7 @@ class Net(L.LightningModule):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         stop_here("validation_step")
+        time.sleep(float(_ARGS.get("val_sleep", "0")))
         self.log("val_loss", self.layer(batch).square().mean(), prog_bar=True)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:

@@ -323,6 +323,8 @@ class RichProgressBar(TimedProgressBar):
         self._init_progress(self.trainer)
         if stage == "train":
             self._add_run_bar()
+        elif stage == "validate":
+            self._count_training(self._train_done)
         self.refresh()
 
     def _begin(self, stage: str, total: int | float) -> None:
@@ -376,15 +378,24 @@ class RichProgressBar(TimedProgressBar):
         progress, task_id = self.progress, getattr(self, _IDS[stage])
         if progress is None or task_id is None:
             return False
-        progress.update(task_id, completed=done)
-        if stage == "train" and self.run_progress_bar_id is not None and (state := self._run_state(done)) is not None:
-            progress.update(self.run_progress_bar_id, completed=state.done, total=state.total, most=state.most)
+        if stage == "train":
+            self._count_training(done)
+        else:
+            progress.update(task_id, completed=done)
         if last and not self.is_due:
             return False
         if stage == "train":
             self._update_metrics(self.trainer, pl_module)
         progress.draw()
         return True
+
+    def _count_training(self, done: int) -> None:
+        """Set the bars of epoch and run, where there are any."""
+        if self.progress is None or self.train_progress_bar_id is None:
+            return
+        self.progress.update(self.train_progress_bar_id, completed=done)
+        if self.run_progress_bar_id is not None and (state := self._run_state(done)) is not None:
+            self.progress.update(self.run_progress_bar_id, completed=state.done, total=state.total, most=state.most)
 
     def _hide(self) -> None:
         if self.progress is not None and not self._progress_stopped:

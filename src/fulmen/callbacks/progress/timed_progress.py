@@ -33,6 +33,7 @@ class TimedProgressBar(ProgressBar):
         self._eval_stage = "validate"
         self._epoch_length: int | float = math.inf  # batches of the last whole epoch
         self._due = 0.0
+        self._has_drawn = False
         self._hidden = False
         # When to draw next, kept while the first batch of an epoch is waited for.
         self._first_batch: float | None = None
@@ -115,7 +116,10 @@ class TimedProgressBar(ProgressBar):
         self._come_back()
         before = time.monotonic()
         if self._draw(stage, done, pl_module, last):
-            self._due = self._next_due(before, time.monotonic())
+            now = time.monotonic()
+            # What is imported and set up at the first drawing says nothing about the next ones.
+            self._due = self._next_due(before if self._has_drawn else now, now)
+            self._has_drawn = True
 
     def _next_due(self, before: float, now: float) -> float:
         """When to draw next, if drawing took from `before` to `now`: later where drawing is slow."""

@@ -218,6 +218,9 @@ class TQDMProgressBar(TimedProgressBar):
         elif stage == "sanity":
             self.val_progress_bar = self.init_sanity_tqdm()
         elif stage == "validate":
+            train = self._bars.get("train")
+            if train is not None and not train.disable and self.trainer.state.fn == "fit":
+                train.n = self._train_done
             self.val_progress_bar = self.init_validation_tqdm()
         elif stage == "test":
             self.test_progress_bar = self.init_test_tqdm()
