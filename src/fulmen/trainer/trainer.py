@@ -33,7 +33,7 @@ from fulmen.trainer.views import TrainerViews
 from fulmen.utilities.seed import current_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from datetime import timedelta
 
     from fulmen.core.datamodule import LightningDataModule
@@ -92,6 +92,12 @@ class Trainer(TrainerViews):
         policy: Differences from Lightning: `Policy.right`, `Policy.lightning`, or one of your own.
         retry: Try a fit again that failed for a reason that may pass (I/O, network, memory), from its newest
             checkpoint: a `RetryPolicy`, or a number of tries.
+        accumulate_normalize: Weigh losses in a window so that its gradients are those of one big batch's mean:
+            `"tokens"` (labels other than -100), `"samples"`, a `TokenCount`, or a function of the batch that returns
+            what it counts.
+        skip_bad_batches: Leave out batches whose loss is `None`, NaN or Inf; a number is the most of them in a row, 100
+            for `True`.
+        on_oom: `"split"` runs a batch that does not fit into memory again in parts, with the same gradients.
 
     Raises:
         MisconfigurationException: For an argument that is wrong, with its value and the fix.
@@ -145,6 +151,9 @@ class Trainer(TrainerViews):
         model_registry: str | None = None,
         policy: Policy | None = None,
         retry: RetryPolicy | int | None = None,
+        accumulate_normalize: str | Callable[[Any], Any] | None = None,
+        skip_bad_batches: bool | int = False,
+        on_oom: str | None = None,
         **unknown: Any,
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in ("self", "unknown", "__class__")}
@@ -491,7 +500,9 @@ class Trainer(TrainerViews):
         )
 
     def end_record(self, status: str, *, seconds: float, error: BaseException | None = None) -> None:
-        """Write how the call ended and close the record."""
+        """Say and write how the call ended, and close the record."""
+        if self.session is not None and self.state.fn == TrainerFn.FITTING:
+            self.session.optimization.report()
         record, self._record, self._hub.record = self._record, None, None
         if record is None:
             return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fulmen.utilities.activation_checkpointing import checkpoint_activations, checkpoint_wrapper, is_checkpointed
+    from fulmen.utilities.batch_weights import TokenCount
     from fulmen.utilities.collections import apply_to_collection, move_data_to_device
     from fulmen.utilities.combined_loader import CombinedLoader
     from fulmen.utilities.enums import GradClipAlgorithmType, LightningEnum
@@ -32,6 +33,7 @@ _HOME = {
     "CombinedLoader": "combined_loader",
     "GradClipAlgorithmType": "enums",
     "LightningEnum": "enums",
+    "TokenCount": "batch_weights",
     "apply_to_collection": "collections",
     "checkpoint_activations": "activation_checkpointing",
     "checkpoint_wrapper": "activation_checkpointing",
@@ -58,6 +60,7 @@ __all__ = [
     "CombinedLoader",
     "GradClipAlgorithmType",
     "LightningEnum",
+    "TokenCount",
     "apply_to_collection",
     "checkpoint_activations",
     "checkpoint_wrapper",

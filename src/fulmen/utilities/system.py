@@ -77,7 +77,10 @@ def is_out_of_memory(exception: BaseException) -> bool:
         return True
     text = str(exception)
     return isinstance(exception, RuntimeError) and (
-        "out of memory" in text or "CUDNN_STATUS_NOT_SUPPORTED" in text or "can't allocate memory" in text
+        "out of memory" in text
+        or "CUDNN_STATUS_NOT_SUPPORTED" in text
+        or "can't allocate memory" in text
+        or "not enough memory: you tried to allocate" in text
     )
 
 

@@ -107,6 +107,12 @@ WRONG: list[tuple[str, Any, type[Exception], tuple[str, ...]]] = [
     ("policy", "right", TYPE, ("'right'", "Policy.right")),
     ("retry", -1, VALUE, ("-1", "at least 0")),
     ("retry", "2", TYPE, ("'2'", "RetryPolicy")),
+    ("accumulate_normalize", "token", VALUE, ("'token'", "'tokens'", "function")),
+    ("accumulate_normalize", 3, TYPE, ("3", "'samples'")),
+    ("skip_bad_batches", -1, VALUE, ("-1", "in a row")),
+    ("skip_bad_batches", "yes", TYPE, ("'yes'", "or a bool")),
+    ("on_oom", "halve", VALUE, ("'halve'", "'split'")),
+    ("on_oom", True, TYPE, ("True", "'split'")),
 ]
 
 

@@ -117,6 +117,9 @@ class TrainerFlags:
     model_registry: str | None = None
     policy: Any = None
     retry: Any = None
+    accumulate_normalize: Any = None
+    skip_bad_batches: Any = False
+    on_oom: Any = None
 
     def check(self) -> None:
         """Check every argument on its own, then those that exclude each other.
@@ -237,6 +240,26 @@ def _retry(name: str, value: Any) -> None:
     integer(name, value, least=0, none=True, extra=" (further tries), a RetryPolicy")
 
 
+def _normalize(name: str, value: Any) -> None:
+    if value is None or (callable(value) and not isinstance(value, type)):
+        return
+    must = "'tokens', 'samples', a function that returns the count of a batch, or None"
+    if not isinstance(value, str):
+        raise _fail(name, value, must, kind=ArgumentTypeError)
+    if value not in ("tokens", "samples"):
+        raise _fail(name, value, must, kind=ArgumentValueError)
+
+
+def _skip_bad(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        integer(name, value, least=0, extra=" (most bad batches in a row; 0 is off), or a bool")
+
+
+def _on_oom(name: str, value: Any) -> None:
+    if value is not None:
+        choice(name, value, ("split",))
+
+
 def _folder(name: str, value: Any) -> None:
     if value is not None and not isinstance(value, (str, os.PathLike)):
         raise _fail(name, value, "a path, a URL or None", kind=ArgumentTypeError)
@@ -289,6 +312,9 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "default_root_dir": _folder,
     "enable_autolog_hparams": _flag(),
     "retry": _retry,
+    "accumulate_normalize": _normalize,
+    "skip_bad_batches": _skip_bad,
+    "on_oom": _on_oom,
 }
 _OF_FIT: dict[str, Callable[[str, Any], None]] = {"additional_epochs": _at_least(1)}
 
