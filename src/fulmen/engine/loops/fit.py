@@ -21,6 +21,7 @@ from fulmen.engine.hooks.spec import (
     VALIDATION,
     ZERO_GRAD_BEFORE_VALIDATION,
 )
+from fulmen.engine.loops.advice import warn_of_eval_mode, warn_of_short_epoch
 from fulmen.engine.loops.evaluate import EvaluationLoop
 from fulmen.engine.loops.feed import BatchFeed
 from fulmen.engine.loops.lr_schedule import step_schedulers
@@ -35,7 +36,7 @@ from fulmen.engine.loops.schedule import (
 from fulmen.engine.loops.session import Session
 from fulmen.engine.loops.signatures import check_step
 from fulmen.engine.results.metrics import load_metric_states, metric_states
-from fulmen.errors import DataError, PossibleUserWarning, SIGTERMException, warn
+from fulmen.errors import DataError, SIGTERMException, warn
 from fulmen.utilities.rank_zero import rank_zero_info
 from fulmen.utilities.seed import isolate_rng, set_rng_states
 
@@ -117,15 +118,14 @@ class FitLoop:
                 self.batches = None
         if self.num_batches:
             set_val_batch(control, self.num_batches)
-            self.warn_of_short_epoch()
+            warn_of_short_epoch(control, self.plan)
         control.val_clock = time.monotonic()
         if not self.unfinished() and self.done():
             return False
         torch.set_grad_enabled(True)
         if self.validates and epoch_validates(control, progress):
             self.validation.plans()
-        if any(not m.training for m in session.module.modules()):
-            self.warn_of_eval_mode()
+        warn_of_eval_mode(session.module)
         session.cursor.stage, session.cursor.results = "train", session.train_results
         return True
 
@@ -452,34 +452,3 @@ class FitLoop:
             session.hooks.fire(SANITY_END)
         session.eval_results.reset()
         session.hub.reset()
-
-    def warn_of_short_epoch(self) -> None:
-        """Say that the epoch is shorter than an accumulation window, or than the interval of step rows."""
-        control = self.session.control
-        if self.num_batches < control.accumulate and self.plan is not None:
-            warn(
-                "W607",
-                f"{self.plan.name}: an epoch has {self.num_batches} batches, fewer than accumulate_grad_batches="
-                f"{control.accumulate}: each optimizer step is made of these {self.num_batches}, one step per epoch. "
-                f"Set accumulate_grad_batches to at most {self.num_batches}, or take more data or smaller batches.",
-                category=PossibleUserWarning,
-            )
-        if control.loggers and self.num_batches < control.log_every and not control.fast_dev_run:
-            warn(
-                "W203",
-                f"An epoch has {self.num_batches} training batches, fewer than Trainer(log_every_n_steps="
-                f"{control.log_every}): step values are seldom logged. Set log_every_n_steps to at most "
-                f"{self.num_batches}.",
-                category=PossibleUserWarning,
-            )
-
-    def warn_of_eval_mode(self) -> None:
-        """Say which submodules are in evaluation mode when training begins."""
-        names = [name or "the module itself" for name, m in self.session.module.named_modules() if not m.training]
-        shown = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
-        warn(
-            "W603",
-            f"{len(names)} submodule(s) are in evaluation mode at the start of training ({shown}): their dropout and "
-            "batch norm do not train. If that is not meant, call `model.train()` before `fit`.",
-            category=PossibleUserWarning,
-        )
