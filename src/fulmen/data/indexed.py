@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import BatchSampler, DataLoader
 
 from fulmen.data.fetch import read_batchwise
+from fulmen.data.kept import KeptCollate, KeptData, KeptLists, can_keep, start_kept
 from fulmen.data.rng import apply_snapshot, find_generators, set_generator_states, snapshot
 from fulmen.data.runs import Moments, RunSetup, StreamState, end_workers
 from fulmen.data.taps import CollateTap, IndexTap, WorkerStart, WorkerStates, index_source, make_twin, skip_lists
@@ -42,6 +43,9 @@ class IndexedSource:
         self._base: dict[str, Any] | None = None
         self._carried: StreamState | None = None
         self._clock = StartClock(self.num_workers, name) if self.num_workers and not self.persistent else None
+        self._keeps = False
+        self._lists: KeptLists | None = None
+        self._kept_as: dict[str, Any] = {}
 
     def open(self, skip: int, stream: StreamState | None) -> RunSetup:
         """Start an epoch, or go on in the middle of the one of `stream`; fills what a run needs except its length.
@@ -50,12 +54,14 @@ class IndexedSource:
             skip: Batches of this epoch that are over.
             stream: State to go on from, taken after `skip` batches.
         """
-        if self._clock is not None and self._clock.judge():
+        if self._clock is not None and self._clock.took_long() is not None:
+            self._keeps = bool(self._clock.took_long()) and can_keep(self.loader)
+            self._clock.tell(kept=self._keeps)
             self._clock = None
         generators = find_generators(self.loader)
         fresh = snapshot(generators)
         carried, self._carried = self._carried, None
-        goes_on = self.persistent and self._twin is not None and stream is carried is None and not skip
+        goes_on = self._twin is not None and stream is carried is None and not skip and self._can_go_on()
         if not goes_on:
             self._renew(stream or carried, needs_tap=bool(skip))
         if stream is not None or carried is not None:
@@ -88,7 +94,7 @@ class IndexedSource:
         """End the workers of the twin."""
         if self._twin is not None:
             end_workers(self._twin.__dict__["_iterator"], persistent=True)
-        self._twin = self._tap = None
+        self._twin = self._tap = self._lists = None
 
     def run_to_end(self, stream: StreamState, generators: dict[str, Any]) -> None:
         """Replay what the sampler draws from its generators after its last index; no sample is read."""
@@ -110,10 +116,29 @@ class IndexedSource:
             states.load(stream["workers"])
         return states
 
+    def _can_go_on(self) -> bool:
+        """Workers that outlive the epoch are there; those that begin anew get what is new."""
+        if self._lists is None:
+            return self.persistent
+        now, then = vars(self.loader), self._kept_as
+        if now.keys() != then.keys() or any(now[key] is not then[key] for key in now) or not self._lists.renew():
+            return False
+        self._workers = self.worker_states(None)
+        return True
+
+    def _keep_workers(self, changes: dict[str, Any], name: str) -> None:
+        loader = self.loader
+        self._kept_as = dict(vars(loader))
+        self._lists = changes[name] = KeptLists(self._tap, loader)
+        collate = changes.setdefault("collate_fn", KeptCollate(loader.collate_fn))
+        changes["dataset"] = KeptData(loader.dataset, loader.worker_init_fn, collate)
+        changes.update(worker_init_fn=start_kept, persistent_workers=True)
+
     def _renew(self, resumed: StreamState | None, *, needs_tap: bool) -> None:
         self.close()
         self._workers = self.worker_states(resumed)
-        if not (self.tracked or self._own_batches or needs_tap or resumed is not None or self._clock is not None):
+        keeps = self._keeps and resumed is None and not needs_tap
+        if not (self.tracked or self._own_batches or needs_tap or resumed is not None or self._clock or keeps):
             return
         name, sampler = index_source(self.loader)
         self._tap = IndexTap(sampler, window=(self.loader.prefetch_factor or 0) * self.num_workers + 2)
@@ -122,6 +147,8 @@ class IndexedSource:
             changes["collate_fn"] = CollateTap(self.loader.collate_fn)
         if self._clock is not None:
             changes["worker_init_fn"] = WorkerStart(self.loader.worker_init_fn, {}, self._clock.ready)
+        if keeps:
+            self._keep_workers(changes, name)
         self._twin = make_twin(self.loader, **changes)
 
     def _begin(self, skip: int, generators: dict[str, Any], fresh: dict[str, Any], goes_on: bool) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import statistics
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from torch import Tensor
 
 from fulmen.errors import PossibleUserWarning, warn
 from fulmen.utilities.system import suggested_max_num_workers
+
+log = logging.getLogger(__name__)
 
 MEASURED = 24
 SHARE = 0.5
@@ -119,7 +122,7 @@ class StartClock:
     def __init__(self, workers: int, name: str) -> None:
         self.ready: Tensor = torch.zeros(workers, dtype=torch.float64).share_memory_()
         self._name = name
-        self._begun = 0.0
+        self._begun = self._period = 0.0
 
     def begin(self) -> None:
         """The workers are about to be started."""
@@ -132,25 +135,35 @@ class StartClock:
             return None
         return float(self.ready.max()) - self._begun
 
-    def judge(self) -> bool:
-        """The next epoch begins: give warning W116 if the start was long, and a good part of the time since then.
-
-        Returns:
-            Whether the start could be measured.
-        """
+    def took_long(self) -> bool | None:
+        """The next epoch begins: was the start long, and a good part of the time since then? `None`: not known."""
         took = self.seconds()
         if took is None:
-            return False
-        period = monotonic() - self._begun
-        if took >= LEAST_START_S and took >= START_SHARE * period:
-            number = len(self.ready)
-            warn(
-                "W116",
-                f"{self._name}: starting its {number} worker{'s' if number > 1 else ''} took {took:.1f} s of the "
-                f"{period:.1f} s from the start of one epoch to that of the next ({took / period:.0%}, measured). Set "
-                "DataLoader(persistent_workers=True) to keep them. Their random numbers then go on from epoch to "
-                "epoch, and changes of the data set in the main process no longer reach them.",
-                key=self._name,
-                category=PossibleUserWarning,
-            )
-        return True
+            return None
+        self._period = monotonic() - self._begun
+        return took >= LEAST_START_S and took >= START_SHARE * self._period
+
+    def tell(self, *, kept: bool) -> None:
+        """Say what the start took, if it was long: warning W116, or a line in the log if workers are kept now.
+
+        Args:
+            kept: From now on workers are kept, and begin each epoch as new ones would.
+        """
+        if not self.took_long():
+            return
+        took, number = self.seconds() or 0.0, len(self.ready)
+        told = (
+            f"{self._name}: starting its {number} worker{'s' if number > 1 else ''} took {took:.1f} s of the "
+            f"{self._period:.1f} s from the start of one epoch to that of the next ({took / self._period:.0%}, "
+            "measured)."
+        )
+        if kept:
+            log.info("%s They are kept from now on, and begin each epoch with the numbers of new ones.", told)
+            return
+        warn(
+            "W116",
+            f"{told} Set DataLoader(persistent_workers=True) to keep them. Their random numbers then go on from epoch "
+            "to epoch, and changes of the data set in the main process no longer reach them.",
+            key=self._name,
+            category=PossibleUserWarning,
+        )

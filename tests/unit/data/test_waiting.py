@@ -164,19 +164,20 @@ def test_a_start_that_is_short_beside_the_epoch_or_unknown_is_not_mentioned(monk
     now = [100.0]
     monkeypatch.setattr(waiting, "monotonic", lambda: now[0])
     clock = waiting.StartClock(2, "loader")
-    assert not clock.judge()
+    assert clock.took_long() is None
     clock.begin()
     clock.ready[0] = 101.0
-    assert clock.seconds() is None and not clock.judge()  # the other worker was not ready when the epoch ended
+    assert clock.seconds() is None and clock.took_long() is None  # the other worker was not ready when the epoch ended
     clock.ready[1] = 102.0
     now[0] = 121.0
-    assert clock.seconds() == 2.0 and clock.judge()  # 2 of 21 seconds
+    assert clock.seconds() == 2.0 and clock.took_long() is False  # 2 of 21 seconds
+    clock.tell(kept=False)
     now[0] = 119.0
     with pytest.warns(PossibleUserWarning, match=r"its 2 workers took 2.0 s of the 19.0 s .* \(11%, measured"):
-        clock.judge()
+        clock.tell(kept=False)
     clock.begin()
     clock.ready[:] = now[0] + 0.49
-    assert clock.judge()
+    assert clock.took_long() is False
 
 
 def test_kept_workers_are_not_measured() -> None:
