@@ -10,8 +10,10 @@ import pytest
 import torch
 
 import fulmen as L
+from fulmen.callbacks import ModelCheckpoint
 from fulmen.engine.runtime.policy import Policy
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
+from fulmen.loggers import CSVLogger
 from tests.integration.toys import Toy, fit, loader, quiet, weights
 
 
@@ -165,3 +167,38 @@ def test_a_teardown_that_raises_does_not_skip_the_others(policy: Policy) -> None
     assert called == ["a", "b", "module"]
     assert any("RuntimeError: of b" in note for note in caught.value.__notes__)
     assert trainer.state.status == "interrupted"
+
+
+@pytest.mark.feature("C-02", "T-03")
+@pytest.mark.parametrize("hook", ["on_train_batch_end", "on_validation_end"])
+def test_what_follows_the_last_batch_is_logged_and_saved_by_the_run_that_goes_on(hook: str, tmp_path: Path) -> None:
+    """`max_steps` ends a run inside an epoch; from a checkpoint of that batch its rows and files come out the same."""
+
+    class Saving(Toy):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            self.log("loss", loss, on_step=True, on_epoch=True)
+            return loss
+
+    def save(module: Any, *_: Any) -> None:
+        if module.trainer.global_step == 9 and not module.trainer.sanity_checking:
+            module.trainer.save_checkpoint(tmp_path / "x.ckpt")
+
+    def run(module: Any, where: Path, path: Path | None) -> tuple[str, list[str], float]:
+        callback = ModelCheckpoint(where / "c", "{step}", monitor="val_loss", save_top_k=-1)
+        trainer = quiet(
+            max_epochs=-1, max_steps=9, logger=CSVLogger(where, version=0), log_every_n_steps=2, callbacks=callback,
+            enable_checkpointing=True,
+        )  # fmt: skip
+        trainer.fit(module, loader(12), loader(4), ckpt_path=path)
+        names = sorted(file.name for file in (where / "c").glob("*.ckpt"))
+        rows = (where / "lightning_logs" / "version_0" / "metrics.csv").read_text()
+        return rows, names, float(callback.best_model_score)
+
+    whole = type("Whole", (Saving,), {hook: save})()
+    told = run(whole, tmp_path / "run", None)
+    assert told[1] == ["step=6.ckpt", "step=9.ckpt"]
+    (tmp_path / "run" / "c" / "step=9.ckpt").unlink()
+    rest = Saving()
+    assert run(rest, tmp_path / "run", tmp_path / "x.ckpt") == told
+    assert torch.equal(weights(rest), weights(whole))

@@ -94,13 +94,13 @@ def lost(name: str, table: list[Case], root: Path) -> list[str]:
 
 @pytest.mark.feature("C-02", "T-03", "T-04")
 def test_a_run_resumed_anywhere_goes_on_as_the_whole_one(tmp_path: Path) -> None:
-    assert not lost(RIGHT, RESUMED[:20], tmp_path)
+    assert not lost(RIGHT, RESUMED[:12], tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.feature("C-02", "T-03", "T-04")
 def test_a_run_resumed_anywhere_over_a_larger_table(tmp_path: Path) -> None:
-    assert not lost(RIGHT, RESUMED[20:200], tmp_path)
+    assert not lost(RIGHT, RESUMED[12:200], tmp_path)
 
 
 def test_the_table_covers_every_choice_and_every_end() -> None:
