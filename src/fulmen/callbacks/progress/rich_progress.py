@@ -304,8 +304,7 @@ class RichProgressBar(TimedProgressBar):
 
     def _add_task(self, total_batches: int | float, description: str, visible: bool = True) -> TaskID:
         assert self.progress is not None
-        total = None if math.isinf(total_batches) else total_batches
-        return self.progress.add_task(self._styled(description), total=total, visible=visible)
+        return self.progress.add_task(self._styled(description), total=_known(total_batches), visible=visible)
 
     def _styled(self, description: str) -> str:
         return f"[{self.theme.description}]{description}" if self.theme.description else description
@@ -339,8 +338,7 @@ class RichProgressBar(TimedProgressBar):
             setattr(self, name, task_id)
         else:
             self.progress.reset(task_id, description=self._styled(description), visible=True)
-            # `reset` takes None for "as before"; a loader that lost its length has to be told by `inf`.
-            self.progress.update(task_id, total=total)
+            self._task(stage).total = _known(total)  # `reset` and `update` take None for "as before"
         if stage == "train" and self._metric_component is not None:
             self._metric_component.task_id = task_id
 
@@ -370,7 +368,8 @@ class RichProgressBar(TimedProgressBar):
         if done <= 0 or progress is None:
             return
         if self.train_progress_bar_id is not None:
-            progress.reset(self.train_progress_bar_id, total=self.total_train_batches, completed=done)
+            progress.reset(self.train_progress_bar_id, completed=done)
+            self._task("train").total = _known(self.total_train_batches)
         if self.run_progress_bar_id is not None and (state := self._run_state(done)) is not None:
             self._begin_run_bar(state)
 
@@ -433,3 +432,8 @@ _IDS = {
     "predict": "predict_progress_bar_id",
     "run": "run_progress_bar_id",
 }
+
+
+def _known(total: int | float) -> int | float | None:
+    """A total as rich takes it: `None` if unknown, so that the bar pulses and no time left is reckoned."""
+    return None if math.isinf(total) else total
