@@ -489,6 +489,11 @@ def test_samplers_and_data_sets_hear_of_epochs(several: bool) -> None:
     sampler.epochs.clear()
     fit(Pairs(), loader(4), DataLoader(rows(6), 2, sampler=sampler), max_epochs=3)
     assert sampler.epochs == [0, 1, 2]
+    trainer = fit(Pairs(), loader(4), max_epochs=2)
+    for call in ("validate", "test", "predict"):
+        sampler.epochs.clear()
+        getattr(trainer, call)(dataloaders=DataLoader(rows(6), 2, sampler=sampler))
+        assert sampler.epochs == [2]
 
 
 class Custom:

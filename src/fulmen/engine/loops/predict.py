@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from fulmen.data.sources import set_epoch
 from fulmen.data.trouble import refuse_empty
 from fulmen.engine.hooks.spec import PREDICT
 from fulmen.engine.loops.evaluate import each_batch, no_gradients
@@ -97,6 +98,8 @@ class PredictLoop:
         check_step(
             getattr(session.module, PREDICT.step), type(session.module).__name__, PREDICT.step, loaders=len(plans)
         )
+        for plan in plans:
+            set_epoch(plan.loader, session.progress.epoch)
         first = plans[0].start()
         with ModeKeeper(session.module) as modes:
             hooks.call_module(PREDICT.model_eval)
