@@ -195,6 +195,8 @@ class Ticking(Toy):
 
     def on_validation_end(self) -> None:
         self.validated.append(self.trainer.global_step)
+        if self.trainer.global_step == self.save_at:
+            self.trainer.save_checkpoint(self.path)
 
 
 class Clock:
@@ -247,9 +249,12 @@ def test_max_time_beside_a_timer(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.feature("T-03", "C-02")
 @pytest.mark.parametrize("interval", [{"seconds": 4}, timedelta(seconds=4)], ids=repr)
-def test_time_between_validations_goes_on_over_a_resume(interval: Any, tmp_path: Path, clock: Clock) -> None:
+@pytest.mark.parametrize("save_at", [4, 5, 6, 7])  # 4: the checkpoint is written at the end of a validation
+def test_time_between_validations_goes_on_over_a_resume(
+    interval: Any, save_at: int, tmp_path: Path, clock: Clock
+) -> None:
     whole = Ticking(clock)
-    whole.save_at, whole.path = 5, tmp_path / "x.ckpt"
+    whole.save_at, whole.path = save_at, tmp_path / "x.ckpt"
     arguments: dict[str, Any] = {"max_epochs": 2, "val_check_interval": interval, "num_sanity_val_steps": 0}
     fit(whole, loader(12), loader(2), **arguments)
     assert whole.validated == [4, 8, 12]

@@ -156,8 +156,12 @@ class FitLoop:
 
     def since_validation(self) -> dict[str, float]:
         """Seconds since the last validation, if validation goes by time."""
-        control = self.session.control
-        return {} if control.val_seconds is None else {"since_validation": time.monotonic() - control.val_clock}
+        control, progress = self.session.control, self.session.progress
+        if control.val_seconds is None:
+            return {}
+        # In the hooks at a validation's end the clock does not run anew yet.
+        ended = progress.validated_at == progress.total_batches > progress.closed_batches
+        return {"since_validation": 0.0 if ended else time.monotonic() - control.val_clock}
 
     def metric_states(self) -> dict[str, Any]:
         """States of torchmetrics objects; those that an evaluation logs, or an epoch that is over, begin anew."""
