@@ -131,6 +131,7 @@ class GuardedStep(AutomaticStep):
         if self.why is not None and self.bad_batches is not None:
             held.drop()
             self.marks.put_back()
+            self.gave_loss = True  # what is skipped is told in its own words
             progress = self.progress
             place = {"epoch": progress.epoch, "batch_idx": batch_idx, "step": progress.global_step}
             self.bad_batches.bad(self.why, batch, **place)

@@ -10,13 +10,15 @@ from torch import Tensor, nn
 from fulmen.engine.results.metrics import is_metric
 from fulmen.utilities.seed import collect_rng_states, set_rng_states
 
+_SMALL = 2**16
 _STRUCTURE = ("_parameters", "_buffers", "_modules", "training")
 
 
 class StateMarks:
     """Marks the states of a module before a step, so that the step can be undone.
 
-    A buffer is copied only if it changed since its last copy: constant ones, such as masks, once.
+    Buffers are copied each time; large ones, such as masks, only if torch counted a change since the last copy (it does
+    not count those of batch norm, which are small).
 
     Args:
         module: The user's module.
@@ -39,7 +41,7 @@ class StateMarks:
             for name, buffer in sub.named_buffers(recurse=False, remove_duplicate=False):
                 self._buffers.append((sub, name, buffer))
                 kept = before.get(buffer)
-                if kept is None or kept[0] != buffer._version:
+                if kept is None or kept[0] != buffer._version or buffer.numel() <= _SMALL:
                     kept = (buffer._version, buffer.detach().clone())
                 self._copies[buffer] = kept
             if is_metric(sub):
@@ -55,7 +57,7 @@ class StateMarks:
                 if getattr(sub, name) is not buffer:
                     setattr(sub, name, buffer)
                 version, copy = self._copies[buffer]
-                if buffer._version != version:
+                if buffer._version != version or buffer.numel() <= _SMALL:
                     buffer.copy_(copy)
                     self._copies[buffer] = (buffer._version, copy)
         for metric, state in self._metrics:
