@@ -14,8 +14,9 @@ from fulmen.core.hparams import HyperparametersMixin
 from fulmen.core.module_hooks import ModuleHooks
 from fulmen.core.saving import load_module, restricted_classmethod
 from fulmen.engine.hooks.running import is_running
+from fulmen.engine.results.flags import not_allowed
 from fulmen.engine.results.metrics import items_of
-from fulmen.errors import LoggingError, MisconfigurationException, warn
+from fulmen.errors import MisconfigurationException, warn
 from fulmen.utilities.collections import apply_to_collection
 
 if TYPE_CHECKING:
@@ -313,9 +314,7 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
             return
         results = run.cursor.results
         if results is None:
-            hook = run.cursor.hook
-            where = f"`{hook.name}`" if hook is not None else "this place"
-            raise LoggingError(f"self.log({name!r}, ...) in {where}: logging is not allowed there, no loop is running.")
+            raise not_allowed(name, run.cursor.hook, ", as no loop is running")
         given = (
             prog_bar,
             logger,
@@ -383,9 +382,7 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
             self._fabric.log(name, value)
             return
         if self._trainer is not None and is_running(self):
-            hook = self._trainer.cursor.hook
-            where = f"`{hook.name}`" if hook is not None else "this place"
-            raise LoggingError(f"self.log({name!r}, ...) in {where}: logging is not allowed there, no loop is running.")
+            raise not_allowed(name, self._trainer.cursor.hook, ", as no loop is running")
         warn(
             "W202",
             f"{type(self).__name__}.log({name!r}, ...) was called outside of a run: nothing is logged.",

@@ -203,7 +203,9 @@ class RunGuard:
             if owner is not None and overrides(owner, spec.PREPARE_DATA, base):
                 per_node = owner.prepare_data_per_node
                 if trainer.local_rank == 0 and (per_node or trainer.node_rank == 0):
+                    trainer.cursor.hook = spec.SPECS[spec.PREPARE_DATA]
                     owner.prepare_data()
+                    trainer.cursor.hook = None
 
     def call_setup(self) -> None:
         """`setup` of data module, callbacks and module."""
@@ -228,8 +230,10 @@ class RunGuard:
         module = self.request.module
         for name in spec.CONFIGURE_MODEL:
             if overrides(module, name, LightningModule):
+                self.trainer.cursor.hook = spec.SPECS[name]
                 with self.trainer.strategy.init_context():
                     getattr(module, name)()
+                self.trainer.cursor.hook = None
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Read the checkpoint and give weights and callback states back."""

@@ -145,11 +145,49 @@ def test_the_same_key_with_other_flags_names_both_places(flag: str, first: Any, 
         ({"reduce_fx": "men"}, r"reduce_fx='men' must be one of.*Did you mean 'mean'"),
         ({"reduce_fx": 3}, "reduce_fx=3 must be one of"),
         ({"reduce_fx": ["mean"]}, r"reduce_fx=\['mean'\] must be one of"),
+        ({"reduce_fx": None}, "reduce_fx=None must be one of"),
+        ({"metric_attribute": 3}, "metric_attribute=3 must be a non-empty string or None"),
+        ({"metric_attribute": ""}, "metric_attribute='' must be a non-empty string or None"),
+        ({"axis": 1}, "axis=1 must be a non-empty string or None"),
+        ({"axis": ""}, "axis='' must be a non-empty string or None"),
+        ({"axis": "x"}, "axis='x' is the value itself; give another axis"),
+        ({"reduce_loaders": "max", "on_epoch": True}, "reduce_loaders='max' must be 'mean' or None"),
+        ({"reduce_loaders": "mean"}, "reduce_loaders='mean' is of values of the epoch; set on_epoch=True"),
+        ({"reduce_loaders": "mean", "on_epoch": True, "reduce_fx": min}, "needs reduce_fx='mean', not <built-in"),
+        ({"batch_size": "4"}, "batch_size='4' must be a number, not str"),
+        ({"batch_size": True}, "batch_size=True must be a number, not bool"),
+        ({"batch_size": -1}, "batch_size=-1 must not be negative"),
+        ({"batch_size": [4]}, r"batch_size=\[4\] must be a number, not list"),
+        ({"batch_size": torch.ones(2)}, "batch_size=tensor.* must be a number, not Tensor"),
     ],
 )
 def test_wrong_flags(flags: dict[str, Any], words: str) -> None:
     with pytest.raises(LoggingError, match=rf"self\.log\('x', \.\.\.\) in `training_step`.*{words}"):
         Store().log("x", 1.0, **flags)
+
+
+@pytest.mark.feature("L-01")
+@pytest.mark.parametrize("reduce_fx", ["MEAN", "Avg", "avg", "Sum"])
+def test_reductions_in_other_cases(reduce_fx: str) -> None:
+    store = Store("validation_step", training=False)
+    for value in (1.0, 3.0):
+        store.log("x", value, reduce_fx=reduce_fx)
+    assert store.epoch_value("x") == (4.0 if reduce_fx == "Sum" else 2.0)
+
+
+@pytest.mark.feature("L-01")
+def test_the_loaders_number_may_be_in_the_name_where_it_is_not_appended() -> None:
+    store = Store("validation_step", training=False)
+    store.log("x/dataloader_idx_1", 1.0, add_dataloader_idx=False)
+    assert store.epoch_value("x/dataloader_idx_1") == 1
+
+
+@pytest.mark.feature("L-01")
+@pytest.mark.parametrize("batch_size", [0.5, 2, torch.tensor(2), np.int64(2).item()])
+def test_weights_that_are_numbers(batch_size: Any) -> None:
+    store = Store("validation_step", training=False)
+    store.log("x", 3.0, batch_size=batch_size)
+    assert store.epoch_value("x") == 3
 
 
 @pytest.mark.feature("L-01")
@@ -168,6 +206,7 @@ def test_wrong_names(name: Any, words: str) -> None:
 
 
 @pytest.mark.feature("L-01", "L-09")
+@pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize(
     ("value", "words"),
     [
@@ -180,11 +219,22 @@ def test_wrong_names(name: Any, words: str) -> None:
         ({"a": 1.0}, r"dict cannot be logged.*log_dict"),
         (np.ones(3), "ndarray cannot be logged"),
         (1j, "complex cannot be logged"),
+        (np.complex64(1j), "complex cannot be logged"),
+        (torch.tensor(1j), r"tensor of torch\.complex64 cannot be logged.*abs"),
+        (np.str_("a"), "str_? cannot be logged"),
+        (b"x", "bytes cannot be logged"),
+        ({"a": {"b": 1.0}}, r"dict cannot be logged.*log_dict"),
+        ((1.0, 2.0), "tuple cannot be logged"),
+        (lambda: 1.0, "function cannot be logged"),
+        (torch.nn.Linear(1, 1), "Linear cannot be logged"),
     ],
 )
-def test_wrong_values_name_key_type_and_place(value: Any, words: str) -> None:
+def test_wrong_values_name_key_type_and_place(value: Any, words: str, later: bool) -> None:
+    store = Store()
+    if later:
+        store.log("x", 1.0)
     with pytest.raises(MisconfigurationException, match=rf"(?s)self\.log\('x', .*in `training_step`.*{words}"):
-        Store().log("x", value)
+        store.log("x", value)
 
 
 @pytest.mark.feature("L-01")

@@ -96,6 +96,11 @@ class Entry:
     def _put_tensor(self, value: Tensor, weight: float) -> None:
         block = self._block
         if block is None or block.dtype is not value.dtype or block.device != value.device:
+            if value.is_complex():
+                raise LoggingError(
+                    f"self.log({self.flags.name!r}, ...) in `{self.flags.hook}`: a tensor of {value.dtype} cannot be "
+                    "logged; log its parts, for example `.abs()`."
+                )
             self._fold()
             block = self._block = torch.empty(
                 BLOCK if self.flags.on_epoch else 1, dtype=value.dtype, device=value.device

@@ -127,6 +127,20 @@ def where_of(hook: HookSpec | None) -> str:
     return hook.name if hook is not None else "no hook"
 
 
+def not_allowed(name: Any, hook: HookSpec | None, why: str = "") -> LoggingError:
+    """The error for a place in which nothing can be logged.
+
+    Args:
+        name: Key.
+        hook: The hook that is running, if any.
+        why: What there is to say of it.
+    """
+    allowed = ", ".join(spec.name for spec in SPECS.values() if spec.log is not None)
+    return LoggingError(
+        f"self.log({name!r}, ...) in `{where_of(hook)}`: logging is not allowed there{why}. It is in: {allowed}."
+    )
+
+
 def short(value: Any) -> str:
     """A value for a message."""
     text = repr(value)
@@ -177,8 +191,7 @@ def check_flags(
         raise LoggingError(f"self.log({name!r}, ...): the name must be a non-empty string.")
     where = f"self.log({name!r}, ...) in `{where_of(hook)}`"
     if hook is None or hook.log is None:
-        allowed = ", ".join(s.name for s in SPECS.values() if s.log is not None)
-        raise LoggingError(f"{where}: logging is not allowed there. It is in: {allowed}.")
+        raise not_allowed(name, hook)
     values = dict(zip(FLAG_NAMES, given, strict=True))
     _check_kinds(where, name, values)
     rule = hook.log

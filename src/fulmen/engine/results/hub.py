@@ -138,7 +138,7 @@ class MetricsHub:
             if self.axes.keys or axis_of(logger) is not None:
                 self._write_by_axes(logger, numbers, step, epoch)
             else:
-                self.sender.send(logger, numbers, step)
+                self.sender.send(logger, dict(numbers), step)  # a logger may change what it is given
         if self.record is not None:
             self.record("metrics", step=step, values=numbers)
 

@@ -197,11 +197,6 @@ class Results:
         return Entry(flags, keep_integers=self.keep_integers)
 
     def _check_tensor(self, name: str, value: Tensor, hook: HookSpec, flags: Flags) -> None:
-        if value.is_complex():
-            raise LoggingError(
-                f"self.log({name!r}, ...) in `{hook.name}`: a tensor of {value.dtype} cannot be logged; log its parts, "
-                "for example `.abs()`."
-            )
         if not value.is_floating_point() and flags.on_epoch:
             warn(
                 "W201",
