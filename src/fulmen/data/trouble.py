@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from fulmen.errors import DataError
 
 _MOST = 8
 _FETCHER = "torch.utils.data._utils.fetch"
+_UNTIL_TOLD_S = 0.5
 _RECEIVE = "_try_get_data"
 _DIED = "A worker process of the loader ended"
 _WORKER_DIED = "DataLoader worker (pid"
@@ -123,6 +125,12 @@ def note_dead_worker(error: BaseException, workers: int = 0) -> None:
     """
     if not has_dead_worker(error) or any(note.startswith(_DIED) for note in getattr(error, "__notes__", ())):
         return
+    if not isinstance(error, RuntimeError):
+        # Its pipe broke before torch's signal handler told of it: the handler would do so in the middle of clean-up.
+        try:
+            time.sleep(_UNTIL_TOLD_S)
+        except RuntimeError as told:
+            error.add_note(str(told))
     fewer = f" (now {workers})" if workers else ""
     error.add_note(
         f"{_DIED} by itself, so there is no traceback. Usual causes: the system killed it because memory ran out (see "

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
+from fulmen.data import trouble
 from fulmen.data.plan import LoaderPlan
 from fulmen.data.trouble import Trouble, explain_empty, explain_samples, note_dead_worker, refuse_empty
 from fulmen.errors import DataError
@@ -151,7 +152,8 @@ def _try_get_data() -> None:  # as the function of torch's iterator is called
     raise EOFError
 
 
-def test_the_death_of_a_worker_is_recognised_and_explained_once() -> None:
+def test_the_death_of_a_worker_is_recognised_and_explained_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trouble, "_UNTIL_TOLD_S", 0.0)
     told = RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
     with pytest.raises(EOFError) as broken_pipe:
         _try_get_data()
@@ -165,6 +167,18 @@ def test_the_death_of_a_worker_is_recognised_and_explained_once() -> None:
     for other in (EOFError(), RuntimeError("DataLoader"), ValueError("DataLoader worker (pid 7)")):
         note_dead_worker(other)
         assert not hasattr(other, "__notes__")
+
+
+def test_what_torch_tells_late_of_a_dead_worker_does_not_take_the_errors_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(seconds: float) -> None:  # torch's signal handler raises wherever the process is
+        raise RuntimeError("DataLoader worker (pid 7) exited unexpectedly with exit code 3.")
+
+    monkeypatch.setattr("fulmen.data.trouble.time.sleep", told)
+    with pytest.raises(EOFError) as broken_pipe:
+        _try_get_data()
+    note_dead_worker(broken_pipe.value)
+    assert broken_pipe.value.__notes__[0] == "DataLoader worker (pid 7) exited unexpectedly with exit code 3."
+    assert broken_pipe.value.__notes__[1].startswith("A worker process")
 
 
 @pytest.mark.parametrize("workers", [0, 1])
