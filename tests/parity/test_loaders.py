@@ -228,3 +228,44 @@ def test_the_rhythm_of_reloads_and_the_numbers_after_them(every: int, tmp_path: 
         assert [item[:-2] for item in right[0]] == [item[:-2] for item in peer[0]], (val_every, sanity, several)
         # One number is drawn per loader and epoch here; the peer draws it twice after a reload.
         assert (right == peer) is (every == 0)
+
+
+@pytest.mark.feature("T-04", "T-14")
+@pytest.mark.parametrize("every", [0, 1, 2])
+def test_a_further_fit_asks_and_draws_as_the_peer(every: int, tmp_path: Path) -> None:
+    def twice(name: str) -> Seen:
+        framework = Framework(name)
+        L = framework.L
+        seen: Seen = []
+
+        class Net(L.LightningModule):  # type: ignore[misc, name-defined]  # of either framework
+            def __init__(self) -> None:
+                super().__init__()
+                self.net = torch.nn.Linear(2, 1)
+
+            def training_step(self, batch: Any, batch_idx: int) -> Any:
+                seen.append((self.current_epoch, repr(batch), torch.rand(()).item()))
+                return self.net(torch.ones(2)).sum()
+
+            def configure_optimizers(self) -> Any:
+                return torch.optim.SGD(self.parameters(), 0.1)
+
+            def train_dataloader(self) -> Any:
+                seen.append(("asked", "", 0.0))
+                return shuffled(5)
+
+        torch.manual_seed(3)
+        with quiet():
+            trainer = framework.trainer(tmp_path, max_epochs=2, reload_dataloaders_every_n_epochs=every)
+            module = Net()
+            trainer.fit(module)
+            trainer.fit_loop.max_epochs = 4
+            trainer.fit(module)
+        return seen
+
+    peer = twice(LIGHTNING)
+    assert len(peer) > 12
+    assert twice(STRICT) == peer
+    right = twice(RIGHT)
+    assert [item[0] for item in right] == [item[0] for item in peer]
+    assert right != peer  # each epoch draws once
