@@ -18,6 +18,7 @@ PARAMETER_NUM_UNITS = (" ", "K", "M", "B", "T")
 UNKNOWN_SIZE = "?"
 LEFTOVER_PARAMS_NAME = "other params"
 NOT_APPLICABLE = "n/a"
+UNKNOWN_FLOPS = "-"
 
 Context = Callable[[], contextlib.AbstractContextManager[Any]]
 
@@ -205,7 +206,7 @@ class ModelSummary:
 
     @property
     def total_flops(self) -> int:
-        """FLOPs of one forward pass of the example; 0 without one."""
+        """FLOPs of one forward pass of the example; 0 if they are not known: no example, or it could not be sent."""
         return sum(self._flop_counts.get("Global", {}).values())
 
     # --------------------------------------------------------------------------------------------------------- example
@@ -242,14 +243,14 @@ class ModelSummary:
     # ----------------------------------------------------------------------------------------------------------- table
     def columns(self) -> list[tuple[str, list[str]]]:
         """Return the table: pairs of a column's title and its cells."""
-        flops = [sum(counts.values()) for counts in self.flop_counts.values()]
+        counted = [get_human_readable_count(sum(counts.values())) for counts in self.flop_counts.values()]
         columns = [
             (" ", [str(i) for i in range(len(self._layers))]),
             ("Name", self.layer_names),
             ("Type", self.layer_types),
             ("Params", [get_human_readable_count(n) for n in self.param_nums]),
             ("Mode", ["train" if training else "eval" for training in self.training_modes]),
-            ("FLOPs", [get_human_readable_count(n) for n in flops]),
+            ("FLOPs", counted if self._flop_counts else [UNKNOWN_FLOPS] * len(counted)),
         ]
         if self._example is not None:
             columns.append(("In sizes", [str(size) for size in self.in_sizes]))
@@ -352,7 +353,7 @@ def total_lines(
     total_training_modes: dict[str, int],
     total_flops: int,
 ) -> list[tuple[str, str]]:
-    """Return value and label of each line below the table."""
+    """Return value and label of each line below the table; `total_flops` of 0 are unknown ones."""
     return [
         (get_human_readable_count(trainable_parameters), "Trainable params"),
         (get_human_readable_count(total_parameters - trainable_parameters), "Non-trainable params"),
@@ -360,7 +361,7 @@ def total_lines(
         (get_formatted_model_size(model_size), "Total estimated model params size (MB)"),
         (str(total_training_modes["train"]), "Modules in train mode"),
         (str(total_training_modes["eval"]), "Modules in eval mode"),
-        (get_human_readable_count(total_flops), "Total FLOPs"),
+        (get_human_readable_count(total_flops) if total_flops else UNKNOWN_FLOPS, "Total FLOPs"),
     ]
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 from fulmen.engine.hooks.spec import VALIDATION
 from fulmen.engine.loops.control import Progress, RunControl
 from fulmen.engine.runtime.flags import check_flag
+
+T = TypeVar("T")
 
 
 class Viewed(Protocol):
@@ -59,8 +61,8 @@ class LoopView:
         self._data_source = SourceView(trainer, loader)
 
 
-class EpochLoopView:
-    """The training epoch's counters.
+class TrainingView:
+    """What the views of the training loops share: the place in the data.
 
     Args:
         trainer: The Trainer.
@@ -69,7 +71,6 @@ class EpochLoopView:
     def __init__(self, trainer: Viewed) -> None:
         self._trainer = trainer
         self._progress = trainer.progress
-        self.val_loop = LoopView(trainer, VALIDATION.loader)
 
     @property
     def batch_idx(self) -> int:
@@ -80,6 +81,18 @@ class EpochLoopView:
     def total_batch_idx(self) -> int:
         """Index of the running batch over all epochs."""
         return self._progress.total_batches - 1
+
+
+class EpochLoopView(TrainingView):
+    """The training epoch's counters.
+
+    Args:
+        trainer: The Trainer.
+    """
+
+    def __init__(self, trainer: Viewed) -> None:
+        super().__init__(trainer)
+        self.val_loop = LoopView(trainer, VALIDATION.loader)
 
     @property
     def global_step(self) -> int:
@@ -95,67 +108,54 @@ class EpochLoopView:
         self._progress.stepped_batches = value
 
 
-class FitLoopView:
+class Limit(Generic[T]):
+    """A limit of the run under its Trainer argument's name: read from the run's control, checked where it is set.
+
+    Args:
+        doc: What it limits.
+    """
+
+    def __init__(self, doc: str) -> None:
+        self.__doc__ = doc
+        self._name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, view: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, view: FitLoopView, owner: type) -> T: ...
+
+    def __get__(self, view: FitLoopView | None, owner: type) -> Any:
+        return self if view is None else getattr(view.control, self._name)
+
+    def __set__(self, view: FitLoopView, value: T) -> None:
+        check_flag(self._name, value)
+        setattr(view.control, self._name, value)
+
+
+class FitLoopView(TrainingView):
     """The fit loop's limits and counters; limits may be set.
 
     Args:
         trainer: The Trainer.
     """
 
+    max_epochs = Limit[int | None]("Epochs to train.")
+    min_epochs = Limit[int | None]("Epochs before a stop has effect.")
+    max_steps = Limit[int]("Updates to make.")
+    min_steps = Limit[int | None]("Updates before a stop has effect.")
+
     def __init__(self, trainer: Viewed) -> None:
-        self._trainer = trainer
-        self._progress = trainer.progress
+        super().__init__(trainer)
         self.epoch_loop = EpochLoopView(trainer)
 
     @property
-    def max_epochs(self) -> int | None:
-        """Epochs to train."""
-        return self._trainer.control.max_epochs
-
-    @max_epochs.setter
-    def max_epochs(self, value: int | None) -> None:
-        check_flag("max_epochs", value)
-        self._trainer.control.max_epochs = value
-
-    @property
-    def min_epochs(self) -> int | None:
-        """Epochs before a stop has effect."""
-        return self._trainer.control.min_epochs
-
-    @min_epochs.setter
-    def min_epochs(self, value: int | None) -> None:
-        check_flag("min_epochs", value)
-        self._trainer.control.min_epochs = value
-
-    @property
-    def max_steps(self) -> int:
-        """Updates to make."""
-        return self._trainer.control.max_steps
-
-    @max_steps.setter
-    def max_steps(self, value: int) -> None:
-        check_flag("max_steps", value)
-        self._trainer.control.max_steps = value
-
-    @property
-    def min_steps(self) -> int | None:
-        """Updates before a stop has effect."""
-        return self._trainer.control.min_steps
-
-    @min_steps.setter
-    def min_steps(self, value: int | None) -> None:
-        check_flag("min_steps", value)
-        self._trainer.control.min_steps = value
-
-    @property
-    def batch_idx(self) -> int:
-        """Index of the running batch in its epoch."""
-        return self._progress.batches - 1
-
-    @property
-    def total_batch_idx(self) -> int:
-        """Index of the running batch over all epochs."""
-        return self._progress.total_batches - 1
+    def control(self) -> RunControl:
+        """What may change during a run."""
+        return self._trainer.control
 
     @property
     def batches_that_stepped(self) -> int:

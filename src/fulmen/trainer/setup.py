@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fulmen.callbacks.callback import Callback
 from fulmen.callbacks.checkpoint import Checkpoint
 from fulmen.callbacks.model_checkpoint import ModelCheckpoint
-from fulmen.callbacks.model_summary import ModelSummary
+from fulmen.callbacks.model_summary import ModelSummary, default_model_summary
 from fulmen.callbacks.progress.progress_bar import ProgressBar
 from fulmen.callbacks.timer import Timer
 from fulmen.core.datamodule import LightningDataModule
@@ -46,7 +46,7 @@ def make_callbacks(plan: Plan) -> list[Any]:
 
         callbacks.append(default_progress_bar(fits_output=plan.policy.progress_fits_output))
     if plan.summary and not any(isinstance(c, ModelSummary) for c in callbacks):
-        callbacks.append(ModelSummary())
+        callbacks.append(default_model_summary())
     if plan.max_time is not None:
         _add_timer(plan, callbacks)
     check_keys(callbacks)

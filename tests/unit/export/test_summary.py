@@ -79,6 +79,17 @@ def test_table_as_text() -> None:
     ]
 
 
+@pytest.mark.filterwarnings("ignore:.*FULMEN-W063")
+@pytest.mark.parametrize("example", [None, torch.zeros(5, 3)], ids=["no example", "one that cannot be sent"])
+def test_unknown_flops_are_not_called_zero(example: Any) -> None:
+    summary = summarize(Net(example))
+    assert summary.total_flops == 0
+    assert dict(summary.columns())["FLOPs"] == ["-", "-", "n/a"]
+    assert str(summary).splitlines()[-1] == "-         Total FLOPs"
+    # A layer that was looked at and counts nothing has 0.
+    assert dict(ModelSummary(Net(torch.zeros(5, 4)), 2).columns())["FLOPs"][2].strip() == "0"
+
+
 @pytest.mark.parametrize(
     "example", [torch.zeros(5, 4), (torch.zeros(5, 4),), [torch.zeros(5, 4)], {"x": torch.zeros(5, 4)}]
 )
