@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fulmen.callbacks.callback import Callback
 from fulmen.core.datamodule import LightningDataModule
 from fulmen.core.hparams import hparams_entries
+from fulmen.core.param_groups import frozen_names, group_names, rebuild_groups, unfreeze
 from fulmen.core.saving import load_weights
 from fulmen.engine.hooks.spec import LOAD, LOAD_STATE, SAVE, STATE
 from fulmen.engine.hooks.table import overrides
@@ -115,6 +116,8 @@ def _training_state(trainer: Trainer) -> dict[str, Any]:
         **_identity(trainer),
         "rng": collect_rng_states(),
         "position": trainer.position(),
+        "groups": [group_names(optimizer, trainer.lightning_module) for optimizer in trainer.optimizers],
+        "frozen": frozen_names(trainer.lightning_module),
         **states,
     }
     return state
@@ -285,12 +288,14 @@ def restore_training(trainer: Trainer, checkpoint: dict[str, Any]) -> dict[str, 
         trainer.precision_plugin.load_state_dict(precision)
     _same_number(where, "optimizers", trainer.optimizers, checkpoint["optimizer_states"])
     _same_number(where, "schedulers", trainer.lr_scheduler_configs, checkpoint["lr_schedulers"])
+    own = checkpoint.get("fulmen") or {}
+    if own.get("groups"):
+        _restore_groups(trainer, checkpoint["optimizer_states"], own, where)
     for optimizer, state in zip(trainer.optimizers, checkpoint["optimizer_states"], strict=True):
         _load_optimizer(trainer, optimizer, state, where)
     for config, state in zip(trainer.lr_scheduler_configs, checkpoint["lr_schedulers"], strict=True):
         config.scheduler.load_state_dict(state)
     restore_progress(trainer.progress, checkpoint)
-    own = checkpoint.get("fulmen") or {}
     progress = trainer.progress
     session = trainer.session
     assert session is not None
@@ -315,6 +320,15 @@ def restore_training(trainer: Trainer, checkpoint: dict[str, Any]) -> dict[str, 
         f"{len(trainer.lr_scheduler_configs)} scheduler(s), callbacks, {kept}."
     )
     return {"rng": own.get("rng"), "metrics": own.get("metrics"), **(own.get("position") or {})}
+
+
+def _restore_groups(trainer: Trainer, states: list[dict[str, Any]], own: dict[str, Any], where: str) -> None:
+    """Groups that were added, and layers that were unfrozen, in the course of the run."""
+    module = trainer.lightning_module
+    for optimizer, state, stored in zip(trainer.optimizers, states, own["groups"], strict=True):
+        rebuild_groups(optimizer, module, state, stored, where)
+    if names := unfreeze(module, own["groups"], own.get("frozen") or []):
+        rank_zero_info(f"{where}: trained again, as when the checkpoint was written: {', '.join(names)}.")
 
 
 def _load_optimizer(trainer: Trainer, optimizer: Any, state: dict[str, Any], where: str) -> None:
