@@ -128,6 +128,7 @@ class EarlyStopping(PlainState, Callback):
         self._at_epoch_end = bool(check_on_train_epoch_end)
         self._stopping_before = False
         self._watch = MonitorWatch(monitor)
+        self._loaded: dict[str, Any] = {}
 
     @property
     @override
@@ -157,7 +158,7 @@ class EarlyStopping(PlainState, Callback):
             "patience": self.patience,
             "stopping_reason": self.stopping_reason.value,
             "stopping_reason_message": self.stopping_reason_message,
-            "fulmen": {"from_validation": self._watch.from_validation},
+            "fulmen": self._loaded or self._watch.state(),
         }
 
     @override
@@ -168,12 +169,14 @@ class EarlyStopping(PlainState, Callback):
         self.patience = state_dict["patience"]
         self.stopping_reason = EarlyStoppingReason(state_dict.get("stopping_reason", 0))
         self.stopping_reason_message = state_dict.get("stopping_reason_message")
-        self._watch.from_validation |= bool(state_dict.get("fulmen", {}).get("from_validation"))
+        self._loaded = dict(state_dict.get("fulmen") or {})
 
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.votes_to_stop = False
         self._watch.fit_begins()
+        self._watch.take_back(self._loaded)
+        self._loaded = {}
 
     @override
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -248,6 +251,9 @@ class EarlyStopping(PlainState, Callback):
         self.stopping_reason_message = None
         if not self._stopping_before and not self._others_vote(trainer):
             trainer.should_stop = False
+            control = getattr(trainer, "control", None)
+            if control is not None:
+                control.stop_reason = None
 
     def _evaluate_stopping_criteria(self, current: Tensor) -> tuple[bool, str | None]:
         """Judge one value; returns whether to stop, and what there is to say."""

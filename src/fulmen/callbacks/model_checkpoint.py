@@ -279,7 +279,7 @@ class ModelCheckpoint(CheckpointSaver):
                 "last_step": self._last_global_step_saved,
                 "last_saved": self._last_checkpoint_saved,
                 "deferred": self._defer_save_until_validation,
-                "from_validation": self._watch.from_validation,
+                **self._watch.state(),
             },
         }
 
@@ -309,7 +309,7 @@ class ModelCheckpoint(CheckpointSaver):
         """Training starts: settle which files are this run's, and what of the loaded state still holds."""
         loaded, self._loaded = self._loaded, None
         self._defer_save_until_validation = bool(loaded and loaded.get("deferred"))
-        self._watch.from_validation |= bool(loaded and loaded.get("from_validation"))
+        self._watch.take_back(loaded or {})
         if not self._files.begin(str(getattr(trainer, "run_id", "")), loaded):
             if self._last_global_step_saved > trainer.global_step:
                 self._last_global_step_saved = 0  # of an earlier run of another Trainer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fulmen.engine.runtime.policy import Policy
@@ -101,6 +101,8 @@ def validation_follows(trainer: Trainer, batch_idx: int) -> bool:
     if not can_validate(trainer) or every is None or (trainer.current_epoch + 1) % every != 0:
         return False
     interval = trainer.val_check_batch
+    if interval is None:
+        return False  # validation goes by time
     if math.isinf(interval):
         return bool(trainer.is_last_batch)
     return (batch_idx + 1) % interval == 0
@@ -126,6 +128,22 @@ class MonitorWatch:
         self.validated = False
         self._absent_before = False
         self._fresh = False
+
+    def state(self) -> dict[str, bool]:
+        """What a checkpoint keeps, also inside of a validation."""
+        return {
+            "from_validation": self.from_validation,
+            "absent_before": self._absent_before,
+            "validated": self.validated,
+            "fresh": self._fresh,
+        }
+
+    def take_back(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state` returned, after `fit_begins`."""
+        self.from_validation |= bool(state.get("from_validation"))
+        self._absent_before = bool(state.get("absent_before"))
+        self.validated = bool(state.get("validated"))
+        self._fresh = bool(state.get("fresh"))
 
     def fit_begins(self) -> None:
         """Forget what belongs to an earlier fit; where the value comes from is kept."""

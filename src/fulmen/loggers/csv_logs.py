@@ -46,9 +46,9 @@ class ExperimentWriter:
         self._known: set[str] = set()
         self._last_step: int | None = None
         self._earlier_rows = False
-        # Keys of the last step that `rewind` kept: a validation done again logs them at the same step.
+        # Cells of the last step that `rewind` kept: what is done again after a resume logs them at the same step.
         self._kept_step = -1
-        self._kept_keys: set[str] = set()
+        self._kept_cells: dict[str, str] = {}
         files.make_folder(self.log_dir)
         self._continue_file()
 
@@ -75,10 +75,12 @@ class ExperimentWriter:
         else:
             step = step_number(step, "CSVLogger")
         row["step"] = step
+        cells = len(row)
         if self._earlier_rows:
             self._meet_earlier_rows(row, step)
         self._last_step = step
-        self.metrics.append(row)
+        if len(row) == cells or row.keys() - _ROW_KEYS:  # else all of it is there already
+            self.metrics.append(row)
 
     def log_hparams(self, params: Mapping[str, Any]) -> None:
         """Add hyperparameters and write them to ``hparams.yaml``."""
@@ -104,7 +106,7 @@ class ExperimentWriter:
         """Drop the rows of `step` and later; see `Logger.rewind`."""
         self.metrics = [row for row in self.metrics if row["step"] < step]
         last: int | None = None
-        kept: set[str] = set()
+        kept: dict[str, str] = {}
         dropped = False
 
         def keep(row: dict[str, Any]) -> bool:
@@ -118,7 +120,7 @@ class ExperimentWriter:
                     last = at
                     kept.clear()
                 if at == last:
-                    kept.update(key for key, value in row.items() if value not in ("", None))
+                    kept.update((key, str(value)) for key, value in row.items() if value not in ("", None))
             return True
 
         columns, rows = self._read()
@@ -128,7 +130,8 @@ class ExperimentWriter:
         for row in self.metrics:
             keep(row)
         self._last_step = last
-        self._kept_step, self._kept_keys = (-1, set()) if last is None else (last, kept - _ROW_KEYS)
+        self._kept_step = -1 if last is None else last
+        self._kept_cells = {key: text for key, text in kept.items() if key not in _ROW_KEYS}
         self._earlier_rows = last is not None
 
     def close(self) -> None:
@@ -149,10 +152,13 @@ class ExperimentWriter:
     def _meet_earlier_rows(self, row: dict[str, Any], step: int) -> None:
         """Look at a new row as long as it may repeat rows that were there when this writer started."""
         if step == self._kept_step:
-            again = self._kept_keys & row.keys()
-            if again:
-                self._forget(step, again)
-                self._kept_keys -= again
+            again = self._kept_cells.keys() & row.keys()
+            same = {key for key in again if self._kept_cells[key] == str(row[key])}
+            for key in same:
+                del row[key]  # it stays in the row where it was
+            if again - same:
+                self._forget(step, again - same)
+            self._kept_cells = {key: text for key, text in self._kept_cells.items() if key not in again}
         elif self._last_step is not None and step < self._last_step:
             warn(
                 "W301",
@@ -301,7 +307,7 @@ class CSVLogger(Logger):
         """Add one row; see `ExperimentWriter.log_metrics`."""
         writer = self.experiment
         writer.log_metrics(add_prefix(metrics, self._prefix, self.LOGGER_JOIN_CHAR), step)
-        if (writer.metrics[-1]["step"] + 1) % self._flush_logs_every_n_steps == 0:
+        if writer.metrics and (writer.metrics[-1]["step"] + 1) % self._flush_logs_every_n_steps == 0:
             writer.save()
 
     @rank_zero_only

@@ -5,6 +5,9 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+from torch import Tensor
+
+from fulmen.core.optimizer import LightningOptimizer
 from fulmen.engine.hooks.spec import TRAINING_STEP
 from fulmen.engine.loops.step_output import check_manual, manual_outputs, warn_of_old_keys
 from fulmen.engine.loops.step_room import StepRoom
@@ -20,6 +23,7 @@ class ManualStep(StepRoom):
         super().__init__(*args)
         self.output: Any = None
         self.first = True
+        self.done_with: set[int] = set()  # optimizers that stepped since the last backward
 
     def take_optimizers(self) -> None:
         """Wrap the optimizers; steps of raw ones count too."""
@@ -32,11 +36,37 @@ class ManualStep(StepRoom):
 
     @property
     def pending(self) -> bool:
-        """Whether the last batch left gradients and no optimizer stepped."""
-        return not self.stepped
+        """Whether gradients wait for an optimizer that has not stepped since the last backward."""
+        return any(id(optimizer) not in self.done_with for optimizer in self.control.optimizers)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Gradients that wait for a step; those that an optimizer has used already are left out."""
+        state = super().state_dict()
+        used = {
+            id(parameter)
+            for optimizer in self.control.optimizers
+            if id(optimizer) in self.done_with
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        gradients = state.pop("gradients", {})
+        names = {name for name, parameter in self.module.named_parameters() if id(parameter) in used}
+        kept = {name: gradient for name, gradient in gradients.items() if name not in names}
+        return {**state, "gradients": kept} if kept else state
+
+    def manual_backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        """As in `StepRoom`; from here on gradients wait again."""
+        self.done_with.clear()
+        super().manual_backward(loss, *args, **kwargs)
+
+    def after_step(self, optimizer: LightningOptimizer) -> None:
+        """As in `StepRoom`."""
+        self.done_with.add(id(optimizer.optimizer))
+        super().after_step(optimizer)
 
     def _raw_stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.stepped = True
+        self.done_with.add(id(optimizer))
 
     def reset(self) -> None:
         """Drop the output of the last batch."""
