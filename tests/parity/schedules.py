@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
@@ -30,7 +31,8 @@ class Case:
         known: Whether the loader has a length.
         claimed: Batches that the loader's length promises beyond those it gives.
         stop_at: Training batch (over all epochs, from 1) that sets `should_stop`; 0 for none.
-        stop_in: Where it is set: in the step, after the batch, or in the next validation's end.
+        stop_in: Where it is set: in the step, after the batch, or in the next validation's end; or by `max_time`, which
+            is over after that batch.
     """
 
     length: int = 4
@@ -64,7 +66,10 @@ class Case:
     def arguments(self) -> dict[str, Any]:
         """The Trainer's."""
         own = ("length", "known", "claimed", "stop_at", "stop_in")
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name not in own}
+        arguments = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in own}
+        if self.stop_at and self.stop_in == "time":
+            arguments["max_time"] = {"seconds": self.stop_at}
+        return arguments
 
     def __str__(self) -> str:
         changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
@@ -287,6 +292,19 @@ def loader_of(case: Case) -> DataLoader[Any]:
     return DataLoader(torch.ones(case.length, 1, 1), batch_size=None)  # type: ignore[arg-type]  # a tensor is indexable
 
 
+class Clock:
+    """Stands in for `time.monotonic`: a training batch takes 1 s, nothing else takes time."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+CLOCK = Clock()
+
+
 def watched_module(L: Any, case: Case, events: list[Any], save: Callable[[Any], None] | None = None) -> Any:
     """A module that notes batches, updates, validations and ends of epochs.
 
@@ -304,6 +322,7 @@ def watched_module(L: Any, case: Case, events: list[Any], save: Callable[[Any], 
             self.batches = self.updates = self.in_validation = self.total = 0
 
         def training_step(self, batch: Any, batch_idx: int) -> Any:
+            CLOCK.now += 1
             self.batches += 1
             self.total += 1
             events.append(("batch", self.trainer.current_epoch, self.batches))
@@ -369,7 +388,7 @@ def reason_of(trainer: Any) -> str:
 def watch(framework: Framework, case: Case, root: Path) -> list[Any]:
     """Run a case and return its events; `["error"]` if it was refused before the first batch."""
     events: list[Any] = []
-    with quiet():
+    with quiet(), patch("time.monotonic", CLOCK):
         module = watched_module(framework.L, case, events)
         val = DataLoader(torch.ones(VAL_LENGTH, 1, 1), batch_size=None)  # type: ignore[arg-type]  # as above
         try:
@@ -403,7 +422,7 @@ def resumed_runs(framework: Framework, case: Case, root: Path) -> Iterator[tuple
         trainer.fit(module, loader_of(case), val, ckpt_path=path)
         return trainer.global_step, trainer.current_epoch
 
-    with quiet():
+    with quiet(), patch("time.monotonic", CLOCK):
         end = fit(watched_module(framework.L, case, events, save), None)
         for count, path in saved:
             rest: list[Any] = []
@@ -432,7 +451,7 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "overfit_batches": (*[0.0] * 8, 1, 2, 0.5),
     "reload_dataloaders_every_n_epochs": (0, 0, 0, 1, 2),
     "stop_at": (0, 0, 0, 1, 2, 3, 5, 8),
-    "stop_in": ("step", "batch", "validation"),
+    "stop_in": ("step", "batch", "validation", "time"),
 }
 
 

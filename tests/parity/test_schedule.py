@@ -74,8 +74,11 @@ def test_lightning_and_the_strict_policy_over_a_larger_table(tmp_path: Path) -> 
     assert not differences(RIGHT, table, RIGHT_RULES, tmp_path)
 
 
-# What sets `should_stop` is not in a checkpoint: whoever resumes a stopped run wants it to go on.
-UNSTOPPED = [dataclasses.replace(case, stop_at=0, num_sanity_val_steps=0) for case in TABLE]
+# What sets `should_stop` is not in a checkpoint, but for the time: whoever resumes a stopped run wants it to go on.
+UNSTOPPED = [
+    dataclasses.replace(case, stop_at=case.stop_at if case.stop_in == "time" else 0, num_sanity_val_steps=0)
+    for case in TABLE
+]
 RESUMED = [case for case in UNSTOPPED if len(foretell(case, RIGHT_RULES)) > 2]
 """Those that train and end: an endless one and one that is refused have a single event."""
 
