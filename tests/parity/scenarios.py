@@ -224,6 +224,40 @@ def groups(module: Any) -> Any:
     return torch.optim.AdamW([{"params": [module.net[3].weight], "lr": 0.02}, {"params": [module.net[3].bias]}])
 
 
+def plateau_by_step(module: Any) -> Any:
+    optimizer = adam(module)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1, threshold=0.1, factor=0.9)
+    config = {"scheduler": scheduler, "interval": "step", "frequency": 5, "monitor": "loss"}
+    return {"optimizer": optimizer, "lr_scheduler": config}
+
+
+def lenient_plateau(module: Any) -> Any:
+    found = plateau(module)
+    found["lr_scheduler"]["strict"] = False
+    return found
+
+
+def every_third_step(module: Any) -> Any:
+    optimizer = sgd(module)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    return [optimizer], [{"scheduler": scheduler, "interval": "step", "frequency": 3}]
+
+
+def several_schedulers(module: Any) -> Any:
+    optimizer = sgd(module)
+    lr = torch.optim.lr_scheduler
+    watching = lr.ReduceLROnPlateau(optimizer, patience=0, threshold=0.5, factor=0.7)
+    return [optimizer], [
+        {"scheduler": lr.ExponentialLR(optimizer, 0.99), "interval": "step"},
+        {"scheduler": lr.StepLR(optimizer, 1, gamma=0.8), "frequency": 2},
+        {"scheduler": watching, "monitor": "val_loss"},
+    ]
+
+
+def wolfe(module: Any) -> Any:
+    return torch.optim.LBFGS(module.parameters(), lr=0.5, max_iter=4, line_search_fn="strong_wolfe")
+
+
 def lbfgs(module: Any) -> Any:
     return torch.optim.LBFGS(module.parameters(), lr=0.1, max_iter=3)
 
@@ -330,6 +364,83 @@ def gan(L: Any, losses: list[Tensor]) -> Any:
     return Gan()
 
 
+def two_by_hand(L: Any, losses: list[Tensor]) -> Any:
+    """Two optimizers by hand: accumulation in the step, a scheduler per update, one per epoch, one that watches."""
+
+    class Two(L.LightningModule):  # type: ignore[name-defined, misc]  # the base class depends on the framework
+        def __init__(self) -> None:
+            super().__init__()
+            self.trunk, self.head = nn.Linear(8, 6), nn.Linear(6, 3)
+            self.automatic_optimization = False
+
+        def loss(self, batch: Any) -> Tensor:
+            return F.cross_entropy(self.head(self.trunk(batch[0]).relu()), batch[1])
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            slow, fast = self.optimizers()
+            by_update, by_epoch, _ = self.lr_schedulers()
+            loss = self.loss(batch)
+            losses.append(loss.detach().clone())
+            self.log("loss", loss, on_step=True, on_epoch=True)
+            self.manual_backward(loss)
+            fast.step()
+            fast.zero_grad()
+            if batch_idx % 3 == 2:
+                self.clip_gradients(slow, gradient_clip_val=0.5, gradient_clip_algorithm="norm")
+                slow.step()
+                slow.zero_grad()
+                by_update.step()
+            if self.trainer.is_last_batch:
+                by_epoch.step()
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("val_loss", self.loss(batch))
+
+        def on_validation_epoch_end(self) -> None:
+            if not self.trainer.sanity_checking:
+                self.lr_schedulers()[2].step(self.trainer.callback_metrics["val_loss"])
+
+        def configure_optimizers(self) -> Any:
+            slow, fast = sgd(self.trunk), adam(self.head)
+            lr = torch.optim.lr_scheduler
+            watching = lr.ReduceLROnPlateau(fast, patience=0, threshold=0.5, factor=0.5)
+            by_update, by_epoch = lr.ExponentialLR(slow, 0.9), lr.StepLR(fast, 1, gamma=0.7)
+            return [slow, fast], [by_update, by_epoch, {"scheduler": watching, "monitor": "val_loss"}]
+
+    return Two()
+
+
+def gan_in_turns(L: Any, losses: list[Tensor]) -> Any:
+    """A critic in each batch, a generator in every third, by hand."""
+    made = gan(L, losses)
+
+    def training_step(self: Any, batch: Any, batch_idx: int) -> None:
+        opt_g, opt_d = self.optimizers()
+        real = batch[0]
+        fake = self.generator(torch.randn(len(real), 4))
+        loss_d = self.critic(fake.detach()).mean() - self.critic(real).mean()
+        losses.append(loss_d.detach().clone())
+        opt_d.zero_grad()
+        self.manual_backward(loss_d)
+        opt_d.step()
+        if batch_idx % 3 == 0:
+            with opt_g.toggle_model():
+                loss_g = -self.critic(self.generator(torch.randn(len(real), 4))).mean()
+                losses.append(loss_g.detach().clone())
+                opt_g.zero_grad()
+                self.manual_backward(loss_g)
+                opt_g.step()
+
+    return type("GanInTurns", (type(made),), {"training_step": training_step})()
+
+
+def leaves_out(self: Any, batch: Any, batch_idx: int) -> Tensor | None:
+    """No loss in some batches."""
+    loss: Tensor = self.loss_of(batch)
+    self.losses.append(loss.detach().clone())
+    return None if batch_idx % 4 == 1 else loss
+
+
 def early_stopping(L: Any) -> list[Any]:
     return [L.callbacks.EarlyStopping("val_loss", patience=1, min_delta=0.05)]
 
@@ -376,6 +487,27 @@ SCENARIOS: dict[str, Scenario] = {
         classifier(configure=sgd), loaders(), {"max_epochs": 12, "min_epochs": 6}, early_stopping
     ),
     "L-BFGS": Scenario(classifier(configure=lbfgs), loaders()),
+    "L-BFGS with line search": Scenario(classifier(configure=wolfe), loaders()),
+    "L-BFGS with accumulation": Scenario(
+        classifier(configure=lbfgs), loaders(), {"accumulate_grad_batches": 2}, listed=True
+    ),
+    "L-BFGS with clipping": Scenario(classifier(configure=lbfgs), loaders(), {"gradient_clip_val": 0.3}),
+    "two optimizers by hand, three schedulers": Scenario(two_by_hand, loaders(), listed=True),
+    "GAN by hand, in turns": Scenario(gan_in_turns, loaders(), listed=True),
+    "several schedulers": Scenario(classifier(configure=several_schedulers), loaders(), {"max_epochs": 5}),
+    "plateau per step": Scenario(classifier(configure=plateau_by_step), loaders()),
+    "plateau, validation every second epoch": Scenario(
+        classifier(configure=lenient_plateau), loaders(), {"max_epochs": 6, "check_val_every_n_epoch": 2}, listed=True
+    ),
+    "scheduler every third step, accumulation": Scenario(
+        classifier(configure=every_third_step), loaders(), {"accumulate_grad_batches": 2}, listed=True
+    ),
+    "scheduler per step, rest of the epoch skipped": Scenario(
+        classifier(configure=one_cycle, on_train_batch_start=skips_rest), loaders(), listed=True
+    ),
+    "no loss in some batches": Scenario(
+        classifier(configure=every_second_step, training_step=leaves_out), train_only(), listed=True
+    ),
     "groups and a frozen layer": Scenario(classifier(configure=groups), loaders()),
     "optimizer_step of the user's own": Scenario(classifier(optimizer_step=warm_up), loaders()),
     "dict from the step": Scenario(classifier(training_step=dict_step), loaders()),

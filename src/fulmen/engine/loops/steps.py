@@ -5,8 +5,10 @@ Reads like the loop you would write by hand: `AutomaticStep.run_closure` is what
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -21,6 +23,7 @@ from fulmen.engine.hooks.spec import (
 )
 from fulmen.engine.hooks.table import overrides
 from fulmen.engine.loops.own_optimizers import guard_own_optimizers
+from fulmen.engine.loops.signatures import step_takes
 from fulmen.engine.loops.step_output import HeldGraphs, loss_of
 from fulmen.engine.loops.step_room import StepRoom, clear_gradients, runs_closure_again
 from fulmen.engine.precision.closure import FunctionClosure
@@ -64,6 +67,8 @@ class AutomaticStep(StepRoom):
     def take_optimizers(self) -> None:
         """As in `StepRoom`; optimizers that the module keeps itself must not step a batch a second time."""
         super().take_optimizers()
+        if getattr(self.precision, "scaler", None) is None:  # a scaler runs the closure itself
+            check_closures(self.module, self.control.optimizers)
         self.release()
         self.keeps = self.policy.closure_keeps_window and any(map(runs_closure_again, self.control.optimizers))
         self._handles = guard_own_optimizers(self.module, self.control.optimizers, self.cursor)
@@ -330,6 +335,24 @@ class AutomaticStep(StepRoom):
         if self.output is not None:
             outputs.update((key, value) for key, value in self.output.items() if key != "loss")
         return outputs
+
+
+def check_closures(module: Any, optimizers: list[Any]) -> None:
+    """Check that optimizers take the closure that automatic optimization gives them.
+
+    Raises:
+        MisconfigurationException: If one does not, and the module does not step it in its own way.
+    """
+    if overrides(module, OPTIMIZER_STEP.name, LightningModule):
+        return
+    for optimizer in optimizers:
+        step = type(optimizer).step
+        if not step_takes(partial(step, optimizer), "closure", 1):
+            raise MisconfigurationException(
+                f"{type(optimizer).__name__}.step{inspect.signature(step)} takes no `closure`, by which automatic "
+                "optimization runs `training_step` and backward. Add `closure=None` to it and call it first, or "
+                f"override `optimizer_step` in {type(module).__name__}: `optimizer_closure()`, then `optimizer.step()`."
+            )
 
 
 class SkipStep(Exception):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fulmen.errors import ArgumentTypeError, ArgumentValueError, suggest
+from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException, suggest
 
 CLIP_ALGORITHMS = ("norm", "value")
 
@@ -66,12 +66,27 @@ def clip_gradients(
 
     Returns:
         The total norm before clipping (0-dim, no device sync) for ``"norm"``, else `None`.
+
+    Raises:
+        MisconfigurationException: A gradient is sparse, which torch cannot clip.
     """
     name = check_clip_algorithm(algorithm)
     limit = check_clip_value(clip_val)
     if not limit:
         return None
-    if name == "value":
-        torch.nn.utils.clip_grad_value_(parameters, limit)
-        return None
-    return torch.nn.utils.clip_grad_norm_(parameters, limit)
+    params = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    try:
+        if name == "value":
+            torch.nn.utils.clip_grad_value_(params, limit)
+            return None
+        return torch.nn.utils.clip_grad_norm_(params, limit)
+    except NotImplementedError as error:
+        sparse = [tuple(p.shape) for p in params if p.grad is not None and p.grad.is_sparse]
+        if not sparse:
+            raise
+        raise MisconfigurationException(
+            f"gradient_clip_val={limit:g} with gradient_clip_algorithm={name!r}: the gradient of a parameter of shape "
+            f"{sparse[0]} is sparse, and torch cannot clip sparse gradients. Make its layer with `sparse=False`, give "
+            "it an optimizer of its own and override `configure_gradient_clipping` to leave that one out, or do not "
+            "clip."
+        ) from error
