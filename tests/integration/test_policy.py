@@ -370,6 +370,25 @@ def test_monitors_last(policy: Policy, on: bool) -> None:
     assert order == (["other", "module", "decides"] if on else ["decides", "other", "module"])
 
 
+@pytest.mark.feature("L-01", "L-02")
+@both("counts_first_batch")
+def test_counts_first_batch(policy: Policy, on: bool) -> None:
+    class Turns(Manual):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            optimizer = self.optimizers()
+            self.log("before", 1.0, on_step=False, on_epoch=True, reduce_fx="sum")
+            optimizer.zero_grad()
+            self.manual_backward(self.loss(batch))
+            optimizer.step()
+            self.log("after", 1.0, on_step=False, on_epoch=True, reduce_fx="sum")
+
+        def on_before_optimizer_step(self, optimizer: Any) -> None:
+            self.log("between", 1.0, on_step=False, on_epoch=True, reduce_fx="sum")
+
+    trainer = fit(Turns(), policy=policy, max_epochs=2)
+    assert dict(trainer.callback_metrics) == {"before": 6.0 if on else 5.0, "after": 6.0, "between": 6.0}
+
+
 @pytest.mark.feature("L-08")
 @both("named_loaders")
 def test_named_loaders(policy: Policy, on: bool) -> None:
@@ -772,3 +791,13 @@ def test_overfit_own_batches(policy: Policy, on: bool) -> None:
     fit(Toy(step), train, policy=policy, overfit_batches=2, max_epochs=3)
     assert len(seen) == 6
     assert (seen[:2] == seen[2:4] == seen[4:]) is on
+
+
+@pytest.mark.feature("T-04")
+@both("trial_writes_nothing")
+def test_trial_writes_nothing(policy: Policy, on: bool, tmp_path: Path) -> None:
+    callback = ModelCheckpoint(tmp_path / "c", save_last=True, every_n_train_steps=1, save_top_k=-1)
+    fit(Toy(), None, loader(4), fast_dev_run=2, callbacks=callback, enable_checkpointing=True, policy=policy)
+    found = sorted(path.name for path in (tmp_path / "c").glob("*.ckpt"))
+    assert found == ([] if on else ["last.ckpt"])  # as measured with Lightning 2.6.6
+    assert bool(callback.last_model_path) is not on

@@ -221,10 +221,11 @@ class ModelCheckpoint(CheckpointSaver):
     @override
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the state in which the run ended, if the last occasion was before it."""
-        if trainer.fast_dev_run or trainer.sanity_checking:
+        policy, trial = policy_of(trainer), bool(trainer.fast_dev_run)
+        if (trial and policy.trial_writes_nothing) or trainer.sanity_checking:
             return
         candidates = self._monitor_candidates(trainer)
-        if not policy_of(trainer).last_is_newest:
+        if trial or not policy.last_is_newest:
             if self.save_last and not self._last_checkpoint_saved:
                 self._save_occasion(trainer, candidates, topk=False)
         elif self._last_global_step_saved != trainer.global_step:

@@ -89,6 +89,12 @@ class Policy:
         "logged Python integers stay exact (int64)",
         "45",
     )
+    counts_first_batch: bool = _switch(
+        "numbers",
+        "what a hook or step logs in the first batch of an epoch is dropped if it logs again after another hook did, as "
+        "in manual optimization",
+        "every logged value counts",
+    )
     named_loaders: bool = _switch(
         "numbers",
         "values of several validation or test loaders end in `/dataloader_idx_N`, also if the loaders were a dict",
@@ -213,6 +219,11 @@ class Policy:
         "numbers",
         "`overfit_batches` leaves the order to a batch sampler, which may shuffle",
         "`overfit_batches` takes the same batches each epoch also with a batch sampler",
+    )
+    trial_writes_nothing: bool = _switch(
+        "flow",
+        "`fast_dev_run` writes `last.ckpt` at the end if a ModelCheckpoint has `save_last`, and no other checkpoint",
+        "`fast_dev_run` writes no checkpoint",
     )
     progress_fits_output: bool = _switch(
         "flow",
