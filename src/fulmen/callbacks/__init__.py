@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fulmen.callbacks.lr_monitor import LearningRateMonitor
     from fulmen.callbacks.model_checkpoint import ModelCheckpoint
     from fulmen.callbacks.model_summary import ModelSummary
+    from fulmen.callbacks.precise_batch_norm import PreciseBatchNorm
     from fulmen.callbacks.progress.notebook_progress import NotebookProgress
     from fulmen.callbacks.progress.plain_progress import PlainProgress
     from fulmen.callbacks.progress.progress_bar import ProgressBar
@@ -35,6 +36,7 @@ __all__ = [
     "ModelSummary",
     "NotebookProgress",
     "PlainProgress",
+    "PreciseBatchNorm",
     "ProgressBar",
     "RichModelSummary",
     "RichProgressBar",
@@ -54,6 +56,7 @@ _HOME = {
     "ModelSummary": "model_summary",
     "NotebookProgress": "progress.notebook_progress",
     "PlainProgress": "progress.plain_progress",
+    "PreciseBatchNorm": "precise_batch_norm",
     "ProgressBar": "progress.progress_bar",
     "RichModelSummary": "rich_model_summary",
     "RichProgressBar": "progress.rich_progress",
