@@ -172,16 +172,7 @@ def check_loader(loader: Any, place: str) -> None:
         )
     if isinstance(loader, (str, bytes)):
         raise DataError(f"{place}: got the text {loader!r} instead of a loader. Give an iterable of batches.")
-    if isinstance(loader, CombinedLoader):
-        raise DataError(
-            f"{place}: got a CombinedLoader inside a collection of loaders. Give one CombinedLoader over all of them; "
-            "its collection may be nested."
-        )
-    if isinstance(loader, Mapping):
-        raise DataError(
-            f"{place}: got a {kind} that holds no loaders: {loader!r}. Give DataLoaders or other iterables of "
-            "batches as its values."
-        )
+    _refuse_collection(loader, place)
     if not (hasattr(type(loader), "__iter__") or hasattr(type(loader), "__getitem__")):
         call = " Was it meant to be called: add ()?" if callable(loader) else ""
         raise DataError(
@@ -196,6 +187,26 @@ def check_loader(loader: Any, place: str) -> None:
             key=place,
             category=PossibleUserWarning,
             stacklevel=4,
+        )
+
+
+def _refuse_collection(loader: Any, place: str) -> None:
+    """Refuse collections that stand where a loader should be."""
+    kind = type(loader).__name__
+    if isinstance(loader, (list, tuple)) and loader and all(isinstance(item, str) for item in loader):
+        raise DataError(
+            f"{place}: got a {kind} of texts, {loader[0]!r} first, instead of loaders. A list of ready-made batches "
+            "becomes a loader with DataLoader(batches, batch_size=None)."
+        )
+    if isinstance(loader, CombinedLoader):
+        raise DataError(
+            f"{place}: got a CombinedLoader inside a collection of loaders. Give one CombinedLoader over all of them; "
+            "its collection may be nested."
+        )
+    if isinstance(loader, Mapping):
+        raise DataError(
+            f"{place}: got a {kind} that holds no loaders: {loader!r}. Give DataLoaders or other iterables of "
+            "batches as its values."
         )
 
 
@@ -241,7 +252,8 @@ def _advise(loader: Any, stage: str, name: str) -> None:
         warn(
             "W108",
             f"{name}: its {loader.num_workers} workers are started anew each epoch by {method}, which imports "
-            "everything again. Set DataLoader(persistent_workers=True).",
+            "everything again, until that was measured to take long; then they are kept, where they can be. Set "
+            "DataLoader(persistent_workers=True) to keep them from the first epoch on.",
             key=name,
             category=PossibleUserWarning,
             stacklevel=4,
