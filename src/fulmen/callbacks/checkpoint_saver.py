@@ -95,10 +95,24 @@ class CheckpointSaver(PlainState, Checkpoint):
     def _save_occasion(
         self, trainer: Trainer, candidates: dict[str, Tensor], *, topk: bool = True, last: bool = True
     ) -> None:
+        self._forget_unwritten(trainer)
         if topk:
             self._guarded(trainer, lambda: self._save_topk_checkpoint(trainer, candidates))
         if last:
             self._guarded(trainer, lambda: self._save_last_checkpoint(trainer, candidates))
+
+    def _forget_unwritten(self, trainer: Trainer) -> None:
+        """Files that could not be written beside training are none of the best."""
+        failures = getattr(getattr(trainer.strategy, "checkpoint_io", None), "failures", None)
+        lost = [path for path in (failures() if callable(failures) else ()) if self._files.owns(path)]
+        for path in lost:
+            self._files.forget(path)
+            if self.best_k_models.pop(path, None) is not None:
+                self._rank_models()
+            if self.best_model_path == path:
+                self.best_model_path, self.best_model_score = "", None
+            if self.last_model_path == path:
+                self.last_model_path = ""
 
     def _guarded(self, trainer: Trainer, save: Callable[[], None]) -> bool:
         """Save; if a file cannot be written, go back to what was known before, warn and keep the error."""

@@ -54,13 +54,18 @@ def call_all(calls: Iterable[Callable[[], Any]]) -> None:
         raise first
 
 
-def raise_save_errors(trainer: Trainer) -> None:
+def raise_save_errors(trainer: Trainer, further: Iterable[Exception] = ()) -> None:
     """Checkpoints that could not be written are an error at the end, not during training.
+
+    Args:
+        trainer: The Trainer, whose callbacks keep their errors.
+        further: Errors of files that were written beside training.
 
     Raises:
         CheckpointError: If there are any.
     """
     errors = [error for callback in trainer.checkpoint_callbacks for error in callback.save_errors]
+    errors += further
     if errors:
         raise CheckpointError(
             f"Training has finished, but {len(errors)} checkpoint(s) could not be written; the first error was: "

@@ -29,11 +29,12 @@ from fulmen.engine.loops.indexed import lead_optimizers
 from fulmen.engine.loops.loaders import Loaders
 from fulmen.engine.loops.predict import PredictLoop
 from fulmen.engine.loops.session import Session
+from fulmen.engine.results.first_batch import FirstBatchResults
 from fulmen.engine.results.metrics import warn_of_loose_metrics
 from fulmen.engine.results.silent import SilentResults
 from fulmen.engine.results.store import Results
 from fulmen.engine.runtime.policy import compat_mode
-from fulmen.errors import MisconfigurationException, warn
+from fulmen.errors import CheckpointError, MisconfigurationException, warn
 from fulmen.loggers.logger import Logger
 from fulmen.trainer import checkpointing
 from fulmen.trainer.aside import refuse_beside_stream
@@ -278,7 +279,8 @@ class RunGuard:
 
         def store(*, training: bool) -> Results:
             size = partial(self.batch_size, training=training)
-            return (SilentResults if trainer.barebones else Results)(
+            kind = Results if policy.counts_first_batch else FirstBatchResults
+            return (SilentResults if trainer.barebones else kind)(
                 cursor,
                 training=training,
                 keep_integers=policy.keep_integers,
@@ -416,8 +418,12 @@ class RunGuard:
         if request.fn == TrainerFn.FITTING and not trainer.fast_dev_run:
             trainer.hub.warn_of_silence(log_every=trainer.control.log_every, batches=trainer.progress.stepped_batches)
         trainer.cursor.results = None
+        unwritten: list[CheckpointError] = []
         if not self.nested:
-            trainer.strategy.teardown()
+            try:
+                trainer.strategy.teardown()
+            except CheckpointError as error:  # of a file that was written beside training; raised when all is closed
+                unwritten.append(error)
         assert self.hooks is not None
         if request.fn == TrainerFn.FITTING:
             self.hooks.fire(spec.FIT_END)
@@ -432,7 +438,7 @@ class RunGuard:
         trainer.state.status = TrainerStatus.FINISHED
         self.result = result
         if request.fn == TrainerFn.FITTING:
-            raise_save_errors(trainer)
+            raise_save_errors(trainer, unwritten)
         elif request.fn != TrainerFn.PREDICTING and request.verbose and trainer.is_global_zero:
             names = trainer.session.eval_results.loader_names if trainer.session is not None else None
             print_results_table(result, request.fn.value, loader_names=names)

@@ -307,3 +307,39 @@ class Logging(Toy):
         loss = self.loss(batch)
         self.log("loss", loss)
         return loss
+
+
+@pytest.mark.feature("C-06", "C-05")
+@pytest.mark.filterwarnings("ignore:.*W075")
+def test_a_file_that_could_not_be_written_is_none_of_the_best_and_an_error_at_the_end(tmp_path: Path) -> None:
+    gate, ended = Gate(), []
+    gate.open.set()
+    gate.broken.add("step=2.ckpt")
+
+    class Model(Logging):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.trainer.strategy.checkpoint_io.wait()
+            return super().training_step(batch, batch_idx)
+
+        def on_fit_end(self) -> None:
+            ended.append("fit")
+
+        def teardown(self, stage: str) -> None:
+            ended.append("teardown")
+
+    keeper = L.callbacks.ModelCheckpoint(
+        tmp_path, monitor="loss", save_top_k=3, every_n_train_steps=1, filename="{step}"
+    )
+    trainer = L.Trainer(
+        max_epochs=2,
+        logger=False,
+        callbacks=keeper,
+        plugins=[AsyncCheckpointIO(gate)],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    with pytest.raises(CheckpointError, match=r"Training has finished, but 1 checkpoint\(s\).*step=2\.ckpt"):
+        trainer.fit(Model(), loader(4))
+    assert ended == ["fit", "teardown"]
+    assert sorted(Path(path).name for path in keeper.best_k_models) == ["step=1.ckpt", "step=3.ckpt", "step=4.ckpt"]
+    assert all(Path(path).exists() for path in keeper.best_k_models)
