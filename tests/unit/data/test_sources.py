@@ -142,6 +142,8 @@ def test_nested_evaluation_loaders_are_read_in_turn(stage: Any) -> None:
         ({"a": [loader(), None]}, "train", DataError, r"\['a'\]\[1\]: got None"),
         ({"a": {"b": DATA}}, "val", DataError, r"\['a'\]\['b'\]: got a data set \(TensorDataset\)"),
         ({"a": loader(), "b": {"c": 1}}, "train", DataError, r"\['b'\]: got a dict that holds no loaders: \{'c': 1\}"),
+        (["a.csv", "b.csv"], "train", DataError, "got a list of texts, 'a.csv' first, instead of loaders.*batch_si"),
+        ([("a", "b"), ("c",)], "val", DataError, r"\[0\]: got a tuple of texts, 'a' first"),
         ({"a": 1}, "val", DataError, r"got a dict that holds no loaders"),
         ([[torch.ones(2), torch.ones(2)]], "train", DataError, r"\[0\]\[0\]: got a tensor.*batch_size=None"),
     ],
