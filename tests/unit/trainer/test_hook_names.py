@@ -87,7 +87,7 @@ def test_a_misspelt_hook_is_a_warning_with_the_suggestion(name: str, meant: str 
         return
     with pytest.warns(UserWarning, match=rf"Model.{name} is never called: it is no hook.*Did you mean '{meant}'") as w:
         fit(module_with(name), loader(2))
-    assert len(w) == 1
+    assert len([warning for warning in w if "FULMEN-W406" in str(warning.message)]) == 1
 
 
 @pytest.mark.feature("M-01", "M-03")
@@ -104,7 +104,7 @@ def test_it_comes_at_the_start_and_once() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        warnings.showwarning = lambda *args, **kwargs: order.append("warning")
+        warnings.showwarning = lambda text, *rest, **kwargs: "W406" in str(text) and order.append("warning")
         trainer = quiet()
         trainer.fit(Model(), loader(2))
         trainer.validate(Model(), loader(2), verbose=False)
