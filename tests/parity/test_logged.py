@@ -109,6 +109,7 @@ def make_module(L: Any, seen: Seen, value: Counter) -> Any:
                 self.log(f"{name}.{reduce}", loss, on_step=False, on_epoch=True, reduce_fx=reduce)
             self.log(f"{name}.weighted", loss, on_step=False, on_epoch=True, batch_size=1 + batch_idx)
             self.log_dict({f"{name}.int": batch_idx, f"{name}.float": batch_idx / 3}, on_step=True, on_epoch=True)
+            self.log(f"{name}.of{dataloader_idx}", loss, on_step=True, on_epoch=True, add_dataloader_idx=False)
             seen.append((f"{name} of the module", snapshot(self.trainer)))
             return loss if name == "training_step" else None
 
@@ -245,3 +246,55 @@ def test_csv_rows_are_the_same(policy: str, loaders: int, named: bool, walks: Wa
     for index, (expected, row) in enumerate(zip(peer, ours, strict=True)):
         numbers = [{key: float(cell) for key, cell in r.items()} for r in (expected, row)]
         assert_same_numbers(renamed(numbers[0], policy, named), numbers[1], f"row {index}")
+
+
+def turns(framework: Framework, root: Path) -> dict[str, float]:
+    """Two manual steps per batch; the hooks around them log by turns with the step."""
+
+    class Turns(framework.L.LightningModule):  # type: ignore[name-defined,misc]  # of either framework
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = torch.nn.Linear(8, 3)
+            self.automatic_optimization = False
+
+        def count(self, name: str) -> None:
+            self.log(name, 1.0, on_step=True, on_epoch=True, reduce_fx="sum")
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            for part in ("first", "second"):
+                optimizer = self.optimizers()
+                optimizer.zero_grad()
+                self.manual_backward(self.net(batch[0]).square().mean())
+                self.count(part)
+                optimizer.step()
+            self.count("last")
+
+        def on_after_backward(self) -> None:
+            self.count("backward")
+
+        def on_before_optimizer_step(self, optimizer: Any) -> None:
+            self.count("step")
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.count("val")
+
+        def on_validation_batch_end(self, *args: Any) -> None:
+            self.count("val end")
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    with quiet():
+        trainer = framework.trainer(root, max_epochs=2, val_check_interval=2)
+        trainer.fit(Turns(), DataLoader(rows(16), batch_size=4), DataLoader(rows(8), batch_size=4))
+    return snapshot(trainer)["callback_metrics"]
+
+
+@pytest.mark.feature("L-01", "L-02")
+def test_hooks_that_take_turns_in_the_first_batch(tmp_path: Path) -> None:
+    peer, strict, right = (turns(Framework(name), tmp_path / name) for name in (LIGHTNING, STRICT, RIGHT))
+    assert strict == peer
+    counted = {key: value for key, value in right.items() if not key.endswith("_step")}
+    once = {"first": 4, "second": 4, "last": 4, "backward": 8, "step": 8, "val": 2, "val end": 2}
+    assert counted == {f"{key}{fork}": value for key, value in once.items() for fork in ("", "_epoch")}
+    assert {key: value for key, value in peer.items() if right[key] != value} != {}
