@@ -174,6 +174,11 @@ WRONG: list[tuple[Any, type[Exception], tuple[str, ...]]] = [
         ("ReduceLROnPlateau", "'monitor': 'val_loss'"),
     ),
     (lambda o, s: ([o], [ReduceLROnPlateau(o)]), MisconfigurationException, ("ReduceLROnPlateau", "'monitor'")),
+    (lambda o, s: [o, o], MisconfigurationException, ("the same SGD twice", "[optimizer], [scheduler, scheduler]")),
+    (lambda o, s: {"optimizer": [o]}, ArgumentTypeError, ("list ([SGD", "an optimizer is needed")),
+    (lambda o, s: {"optimizer": o, "lr_scheduler": [s, s]}, ArgumentTypeError, ("list ([", "scheduler,")),
+    (lambda o, s: {"optimizer": o, "name": 3}, ArgumentTypeError, ("name=3", "an optimizer", "string")),
+    (lambda o, s: {"optimizer": o, "frequency": -1}, ArgumentValueError, ("frequency=-1", "at least 1")),
     (foreign, MisconfigurationException, ("StepLR whose optimizer is not among those returned",)),
 ]
 

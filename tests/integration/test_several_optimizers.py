@@ -13,7 +13,6 @@ from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 import fulmen as L
-from fulmen.callbacks import ModelCheckpoint
 from fulmen.engine.precision import MixedPrecision
 from fulmen.engine.runtime.policy import Policy
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException, StepOutputError
@@ -279,17 +278,10 @@ def test_an_overflow_inside_of_a_window() -> None:
 @pytest.mark.parametrize("step", [None, named_losses])
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
 def test_resume_at_any_batch_is_exact(step: Any, at: int, tmp_path: Path) -> None:
-    def arguments(folder: str) -> dict[str, Any]:
-        saver = ModelCheckpoint(dirpath=tmp_path / folder, save_top_k=-1, every_n_train_steps=1)
-        return {"callbacks": saver, "enable_checkpointing": True, "accumulate_grad_batches": 3, "max_epochs": 2}
-
     class Saving(Pair):
         def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
             if batch_idx == at and self.current_epoch == 0:
                 self.trainer.save_checkpoint(tmp_path / "here.ckpt")
-
-    def make() -> Pair:
-        return Saving(step, lambda m: [{**conf, "lr_scheduler": halving(m)[0]["lr_scheduler"]} for conf in named(m)])
 
     def configure(module: Any) -> Any:
         found = named(module)

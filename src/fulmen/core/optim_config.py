@@ -63,6 +63,12 @@ def parse_optimizers(value: Any, owner: str, *, own_scheduler_step: bool) -> tup
         _scheduler(item, where, monitor, own_scheduler_step=own_scheduler_step)
         for item, monitor in zip(schedulers, monitors, strict=True)
     ]
+    for index, optimizer in enumerate(optimizers):
+        if any(optimizer is other for other in optimizers[:index]):
+            raise MisconfigurationException(
+                f"{where} returned the same {type(optimizer).__name__} twice, so that it would step twice; return it "
+                "once. Several schedulers of one optimizer: `[optimizer], [scheduler, scheduler]`."
+            )
     for config in configs:
         owned = getattr(config.scheduler, "optimizer", None)
         if isinstance(owned, Optimizer) and not any(owned is o for o in optimizers):

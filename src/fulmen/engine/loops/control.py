@@ -44,7 +44,7 @@ class Progress:
     validated_at: int = -1
     validated_step: int = -1
     is_last: bool = False
-    scheduler_updates: tuple[int, ...] = field(default=(), init=False)
+    scheduler_updates: tuple[int, ...] = field(default_factory=tuple, init=False)
 
     def state_dict(self) -> dict[str, Any]:
         """All counters."""

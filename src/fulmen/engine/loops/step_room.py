@@ -17,7 +17,7 @@ from fulmen.engine.hooks.running import Cursor
 from fulmen.engine.hooks.spec import BACKWARD, TRAINING_STEP
 from fulmen.engine.hooks.table import HookTable
 from fulmen.engine.loops.control import Progress, RunControl
-from fulmen.engine.loops.signatures import step_takes, takes_iterator, step_takes_optimizer_idx
+from fulmen.engine.loops.signatures import step_takes, step_takes_optimizer_idx, takes_iterator
 from fulmen.engine.precision.closure import FunctionClosure
 from fulmen.errors import MisconfigurationException, StepOutputError
 
@@ -140,7 +140,12 @@ class StepRoom:
 
     def step(self, optimizer: LightningOptimizer, closure: Callable[[], Any] | None, kwargs: dict[str, Any]) -> Any:
         """Step through precision, with `on_before_optimizer_step` and clipping before the update."""
-        result = self.strategy.step(optimizer.optimizer, self.split(optimizer, closure), **kwargs)
+        split = self.split(optimizer, closure)
+        if closure is None and self.plain:  # also for an optimizer whose `step` takes no closure
+            split.ready()
+            result = optimizer.optimizer.step(**kwargs)
+        else:
+            result = self.strategy.step(optimizer.optimizer, split, **kwargs)
         if self.precision.stepped or not self.policy.skip_scheduler_on_overflow:
             self.after_step(optimizer)
         return result

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fulmen.core.module import LightningModule
@@ -27,7 +28,7 @@ from fulmen.engine.loops.signatures import step_takes
 from fulmen.engine.loops.step_output import HeldGraphs, loss_of
 from fulmen.engine.loops.step_room import StepRoom, clear_gradients, runs_closure_again
 from fulmen.engine.precision.closure import FunctionClosure
-from fulmen.errors import MisconfigurationException
+from fulmen.errors import MisconfigurationException, StepOutputError
 
 
 class AutomaticStep(StepRoom):
@@ -61,6 +62,7 @@ class AutomaticStep(StepRoom):
         self.losses: Mapping[str, Tensor | None] | None = None
         self.stepper: Any = self.module
         self.keeps = False
+        self.blank = False  # the window's last batch gives no loss
         self.kept: dict[Tensor, Tensor] = {}
         self.held = HeldGraphs(f"{type(self.module).__name__}.{TRAINING_STEP.name}")
 
@@ -92,6 +94,7 @@ class AutomaticStep(StepRoom):
         self.batch = self.output = self.loss = self.losses = None
         if self.keeps:
             self.kept.clear()
+            self.blank = False
 
     def run(self, batch: Any, batch_idx: int, is_last: bool) -> None:
         """Train on one batch.
@@ -255,7 +258,7 @@ class AutomaticStep(StepRoom):
             self.observed or self.contributed != self.divisor or self.control.clip_value is not None
         ):
             self.before_step(self.finish)
-        return loss
+        return loss if loss is not None or not self.keeps else self.no_loss(again=again)
 
     def keep_window(self, optimizer: Any, *, again: bool) -> None:
         """Keep an optimizer's gradients before a window's last backward; when the closure runs `again`, put them back.
@@ -270,6 +273,21 @@ class AutomaticStep(StepRoom):
         for param in params:
             kept = self.kept.get(param)
             param.grad = None if kept is None else kept.clone()
+
+    def no_loss(self, *, again: bool) -> Tensor:
+        """What an optimizer that needs a number gets for a batch without loss at the end of a window that has others.
+
+        Raises:
+            StepOutputError: If the batch had a loss when the closure ran before.
+        """
+        self.blank = self.blank or not again
+        if not self.blank:
+            raise StepOutputError(
+                f"{type(self.module).__name__}.training_step returned no loss when "
+                f"{type(self.lightning_optimizers[0].optimizer).__name__} ran it again on the same batch; it must "
+                "return one each time, or never for a batch."
+            )
+        return torch.zeros((), device=self.module.device)
 
     def zero_grad(self, optimizer: LightningOptimizer) -> None:
         """Clear gradients, with the hook before it."""
