@@ -15,7 +15,6 @@ from fulmen.callbacks.results_table import print_results_table
 from fulmen.core.datahooks import DataHooks
 from fulmen.core.hparams import merge_hparams
 from fulmen.core.module import LightningModule
-from fulmen.core.optim_config import parse_optimizers, read_labels
 from fulmen.data.batch_size import batch_size_of, no_rows
 from fulmen.data.overfit import in_order
 from fulmen.engine.hooks import spec
@@ -25,7 +24,6 @@ from fulmen.engine.loops.anomaly import ANOMALY, AnomalyWatch
 from fulmen.engine.loops.evaluate import EvaluationLoop
 from fulmen.engine.loops.fit import FitLoop
 from fulmen.engine.loops.guarded import make_room
-from fulmen.engine.loops.indexed import lead_optimizers
 from fulmen.engine.loops.loaders import Loaders
 from fulmen.engine.loops.predict import PredictLoop
 from fulmen.engine.loops.session import Session
@@ -45,6 +43,7 @@ from fulmen.trainer.failure import end_failed_run
 from fulmen.trainer.header import say_start
 from fulmen.trainer.limits import KeptCounters, counters_of, train_on
 from fulmen.trainer.prompts import unwatch_prompts, watch_prompts
+from fulmen.trainer.optimizers import set_up_optimizers
 from fulmen.trainer.requeue import requeued_checkpoint
 from fulmen.trainer.run_manifest import run_manifest
 from fulmen.trainer.setup import attach_model_callbacks, check_hooks
@@ -331,35 +330,8 @@ class RunGuard:
         trainer, module = self.trainer, session.module
         trainer.strategy.setup_module(module)
         warn_of_loose_metrics(module)
-        if not fitting:
-            return
-        control = trainer.control
-        trainer.cursor.hook = spec.CONFIGURE_OPTIMIZERS
-        try:
-            value = module.configure_optimizers()
-        except Exception as error:
-            if control.max_epochs == -1:
-                error.add_note(
-                    "`trainer.max_epochs` is -1, because it was not set. The number of updates, for a scheduler for "
-                    "example, is `self.trainer.estimated_stepping_batches`."
-                )
-            raise
-        trainer.cursor.hook = None
-        own_step = overrides(module, spec.LR_SCHEDULER_STEP.name, LightningModule)
-        optimizers, configs = parse_optimizers(value, type(module).__name__, own_scheduler_step=own_step)
-        owner, policy = type(module).__name__, trainer.policy
-        if module.automatic_optimization and len(optimizers) > 1 and not policy.several_optimizers:
-            raise MisconfigurationException(
-                f"{owner}.configure_optimizers returned {len(optimizers)} optimizers, which automatic optimization "
-                "does not step under Lightning's policy; set `self.automatic_optimization = False` in `__init__` and "
-                "step them in `training_step`, or give `Trainer(policy=...)` with `several_optimizers=True`."
-            )
-        labels = read_labels(value, len(optimizers), owner)
-        control.optimizers = trainer.strategy.setup_optimizers(optimizers)
-        control.schedulers = configs
-        trainer.strategy.lr_scheduler_configs = configs
-        session.optimization.take_optimizers()
-        lead_optimizers(session.optimization, labels)
+        if fitting:
+            set_up_optimizers(trainer, session)
 
     def log_hyperparameters(self) -> None:
         """Hyperparameters and graph to the loggers."""
