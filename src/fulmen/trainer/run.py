@@ -32,7 +32,7 @@ from fulmen.engine.results.metrics import warn_of_loose_metrics
 from fulmen.engine.results.silent import SilentResults
 from fulmen.engine.results.store import Results
 from fulmen.engine.runtime.policy import compat_mode
-from fulmen.errors import CheckpointError, MisconfigurationException, warn
+from fulmen.errors import CheckpointError, warn
 from fulmen.loggers.logger import Logger
 from fulmen.trainer import checkpointing
 from fulmen.trainer.aside import refuse_beside_stream
@@ -42,8 +42,8 @@ from fulmen.trainer.ending import call_all, raise_save_errors, teardown_calls
 from fulmen.trainer.failure import end_failed_run
 from fulmen.trainer.header import say_start
 from fulmen.trainer.limits import KeptCounters, counters_of, train_on
-from fulmen.trainer.prompts import unwatch_prompts, watch_prompts
 from fulmen.trainer.optimizers import set_up_optimizers
+from fulmen.trainer.prompts import unwatch_prompts, watch_prompts
 from fulmen.trainer.requeue import requeued_checkpoint
 from fulmen.trainer.run_manifest import run_manifest
 from fulmen.trainer.setup import attach_model_callbacks, check_hooks
