@@ -357,7 +357,7 @@ class LightningModule(HyperparametersMixin, DataHooks, ModuleHooks):
         if self._fabric is not None:
             self._fabric.log_dict(dictionary)
             return
-        for key, value in items_of(dictionary):
+        for key, value in dictionary.items() if type(dictionary) is dict else items_of(dictionary):
             self.log(
                 key,
                 value,
