@@ -189,6 +189,19 @@ def test_checkpoints_have_plain_keys_and_fit_both_ways(tmp_path: Path, writes: s
     assert again.global_step == 12
 
 
+@pytest.mark.parametrize(("writer", "reader"), [(InConfigureModel, Model), (Model, InConfigureModel)])
+def test_gradients_of_an_open_window_come_back(tmp_path: Path, writer: Any, reader: Any) -> None:
+    class Saves(L.Callback):
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if batch_idx == 1:
+                trainer.save_checkpoint(tmp_path / "a.ckpt")
+
+    whole, rest = writer(), reader()
+    quiet(max_epochs=1, accumulate_grad_batches=3, callbacks=Saves()).fit(whole, loader())
+    quiet(max_epochs=1, accumulate_grad_batches=3).fit(rest, loader(), ckpt_path=tmp_path / "a.ckpt")
+    assert all(map(torch.equal, whole.parameters(), rest.parameters()))
+
+
 def test_checkpoints_with_compiled_keys_of_others_are_read(tmp_path: Path) -> None:
     trainer = quiet(max_epochs=1)
     trainer.fit(Model(), loader())

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
 from fulmen.errors import MisconfigurationException
+from fulmen.strategies.state import plain_key
 
 Groups = list[list[str | None]]
 
 
 def group_names(optimizer: Any, module: nn.Module) -> Groups:
     """Names of the parameters in each group of an optimizer; `None` for one that is not the module's."""
-    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    names = {id(parameter): name for name, parameter in _named_parameters(module)}
     groups = getattr(optimizer, "param_groups", [])
     return [[names.get(id(parameter)) for parameter in group["params"]] for group in groups]
 
 
 def frozen_names(module: nn.Module) -> list[str]:
     """Names of the parameters that need no gradient."""
-    return [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
+    return [name for name, parameter in _named_parameters(module) if not parameter.requires_grad]
 
 
 def rebuild_groups(optimizer: Any, module: nn.Module, state: Mapping[str, Any], stored: Groups, where: str) -> None:
@@ -45,7 +46,7 @@ def rebuild_groups(optimizer: Any, module: nn.Module, state: Mapping[str, Any], 
     have = group_names(optimizer, module)
     if have == stored or len(have) > len(stored) or any(name is None for group in [*have, *stored] for name in group):
         return
-    parameters = dict(module.named_parameters())
+    parameters = dict(_named_parameters(module))
     wanted = [str(name) for group in stored for name in group]
     lost = [name for name in wanted if name not in parameters]
     further = [str(name) for group in have for name in group if name not in wanted]
@@ -81,10 +82,15 @@ def unfreeze(module: nn.Module, groups: Sequence[Groups], frozen: Sequence[str])
         Their names.
     """
     trained = {name for optimizer in groups for group in optimizer for name in group} - set(frozen)
-    found = [name for name, parameter in module.named_parameters() if name in trained and not parameter.requires_grad]
-    for name in found:
-        module.get_parameter(name).requires_grad_(True)
-    return found
+    found = {name: p for name, p in _named_parameters(module) if name in trained and not p.requires_grad}
+    for parameter in found.values():
+        parameter.requires_grad_(True)
+    return list(found)
+
+
+def _named_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Parameters by the names that checkpoints have for them, whatever is compiled."""
+    return ((plain_key(name), parameter) for name, parameter in module.named_parameters())
 
 
 def _show(names: list[str]) -> str:

@@ -11,6 +11,7 @@ from fulmen.core.optimizer import LightningOptimizer
 from fulmen.engine.hooks.spec import TRAINING_STEP
 from fulmen.engine.loops.step_output import check_manual, manual_outputs, warn_of_old_keys
 from fulmen.engine.loops.step_room import StepRoom
+from fulmen.strategies.state import plain_key
 
 
 class ManualStep(StepRoom):
@@ -50,7 +51,7 @@ class ManualStep(StepRoom):
             for parameter in group["params"]
         }
         gradients = state.pop("gradients", {})
-        names = {name for name, parameter in self.module.named_parameters() if id(parameter) in used}
+        names = {plain_key(name) for name, parameter in self.module.named_parameters() if id(parameter) in used}
         kept = {name: gradient for name, gradient in gradients.items() if name not in names}
         return {**state, "gradients": kept} if kept else state
 

@@ -20,6 +20,7 @@ from fulmen.engine.loops.control import Progress, RunControl
 from fulmen.engine.loops.signatures import step_takes, step_takes_optimizer_idx, takes_iterator
 from fulmen.engine.precision.closure import FunctionClosure
 from fulmen.errors import MisconfigurationException, StepOutputError
+from fulmen.strategies.state import plain_key
 
 if TYPE_CHECKING:
     from fulmen.engine.runtime.policy import Policy
@@ -119,7 +120,8 @@ class StepRoom:
         if not self.pending:
             return skipped
         parameters = self.module.named_parameters()
-        return {**skipped, "gradients": {name: p.grad.detach() for name, p in parameters if p.grad is not None}}
+        gradients = {plain_key(name): p.grad.detach() for name, p in parameters if p.grad is not None}
+        return {**skipped, "gradients": gradients}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Give gradients back to the parameters that are still there."""
@@ -127,7 +129,7 @@ class StepRoom:
         self.stepped = bool(state_dict.get("stepped", True))
         gradients = state_dict.get("gradients") or {}
         for name, parameter in self.module.named_parameters():
-            if name in gradients:
+            if (name := plain_key(name)) in gradients:
                 parameter.grad = gradients[name].to(parameter.device)
 
     def release(self) -> None:
