@@ -142,6 +142,21 @@ def test_manual_optimization_activation_checkpointing_and_inner_infinities() -> 
 
 
 @pytest.mark.feature("O-10")
+def test_a_nan_that_backward_does_not_meet_is_a_warning() -> None:
+    def step(module: Any, batch: Any, batch_idx: int) -> Tensor:
+        out: Tensor = module.net(batch[0])
+        return out.mean() + module.bad(batch[0]).mean() if batch_idx in (2, 5) else out.mean()
+
+    module = Toy(step)
+    module.bad = Log()
+    with pytest.warns(FulmenWarning) as caught:
+        fit(module, detect_anomaly=True)
+    text = [str(w.message) for w in caught]
+    assert len(text) == 1
+    assert "layer 'bad' (Log) in `training_step`: its inputs were finite. That was in batch 2" in text[0]
+
+
+@pytest.mark.feature("O-10")
 def test_spoilt_weights_and_spoilt_batches_are_told_apart() -> None:
     module = Toy()
     with torch.no_grad():
@@ -254,6 +269,26 @@ def test_deterministic_refuses_what_has_no_deterministic_way() -> None:
         warnings.simplefilter("always")
         fit(Toy(step), deterministic="warn")
     assert any("does not have a deterministic implementation" in str(w.message) for w in caught)
+
+
+@pytest.mark.feature("O-10")
+@pytest.mark.parametrize("inference_mode", [True, False])
+def test_inference_mode_decides_what_evaluation_runs_under(inference_mode: bool) -> None:
+    seen: set[tuple[bool, bool]] = set()
+
+    class Looks(Toy):
+        def look(self, *args: Any) -> None:
+            seen.add((torch.is_inference_mode_enabled(), torch.is_grad_enabled()))
+
+        validation_step = test_step = predict_step = look  # type: ignore[assignment]
+
+    module = Looks()
+    trainer = quiet(inference_mode=inference_mode)
+    trainer.fit(module, loader(), loader())
+    trainer.validate(module, loader(), verbose=False)
+    trainer.test(module, loader(), verbose=False)
+    trainer.predict(module, loader(), return_predictions=False)
+    assert seen == {(inference_mode, False)}
 
 
 # --- dtypes ----------------------------------------------------------------------------------------------------------

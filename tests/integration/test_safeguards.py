@@ -645,3 +645,58 @@ def test_marks_copy_large_buffers_only_when_they_changed() -> None:
     assert module.mask is mask
     assert float(module.mask.sum()) == 90000
     assert float(module.small.sum()) == 0
+
+
+@pytest.mark.feature("O-13")
+@pytest.mark.filterwarnings(SKIPPED)
+def test_named_losses_of_two_optimizers_may_be_none_in_turn() -> None:
+    class Turns(Toy):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = self.loss(batch)
+            if batch_idx == 2:
+                loss = loss * float("nan")
+            return {"loss": {"0": loss if batch_idx % 2 == 0 else None, "1": loss if batch_idx % 2 else None}}
+
+    module = Turns(optimizers=two_optimizers)
+    trainer = fit(module, skip_bad_batches=True)
+    assert trainer.session is None
+    assert torch.isfinite(weights(module)).all()
+    assert trainer.global_step == 5
+
+
+@pytest.mark.feature("O-12")
+@pytest.mark.filterwarnings(PARTS)
+def test_gradients_that_no_optimizer_clears_are_whole_after_a_second_attempt() -> None:
+    class Apart(Large):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.free = nn.Parameter(torch.ones(4))
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            return super().training_step((x * self.free, y), batch_idx)
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    whole, parts = Apart(), Apart(most=4, fails="backward")
+    fit(whole, loader(16, 8))
+    fit(parts, loader(16, 8), on_oom="split")
+    assert whole.free.grad is not None
+    assert parts.free.grad is not None
+    torch.testing.assert_close(parts.free.grad, whole.free.grad, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.feature("O-06", "O-12", "O-13")
+def test_a_run_ends_with_its_own_store_and_what_a_failing_step_logged_is_dropped() -> None:
+    class Fails(Toy):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.log("loss", self.loss(batch))
+            if batch_idx == 2:
+                raise ValueError("mine")
+            return self.loss(batch)
+
+    module = Fails()
+    with pytest.raises(ValueError, match="mine") as caught:
+        fit(module, skip_bad_batches=True, on_oom="split", accumulate_normalize="samples")
+    assert "`training_step` of Fails: stage train, epoch 0, batch 2" in "".join(caught.value.__notes__)

@@ -86,11 +86,12 @@ class PreciseBatchNorm(Callback):
             return
         session = trainer.session
         assert session is not None
-        if not pl_module.automatic_optimization or session.optimization.takes_iterator:
+        room = session.optimization
+        if not pl_module.automatic_optimization or room.takes_iterator or room.indexed:
             raise MisconfigurationException(
                 f"PreciseBatchNorm runs `training_step` for its statistics, and that of {type(pl_module).__name__} "
-                "steps the optimizer or fetches batches itself. Say what to run: `PreciseBatchNorm(forward=lambda "
-                "module, batch: module(batch[0]))`."
+                "steps the optimizer, fetches batches itself or takes `optimizer_idx`. Say what to run: "
+                "`PreciseBatchNorm(forward=lambda module, batch: module(batch[0]))`."
             )
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -148,7 +148,7 @@ class GuardedStep(AutomaticStep):
     def weigh(self, loss: Tensor | None, output: Any) -> Tensor | None:
         """The loss as it counts, `None` to leave the batch out."""
         named = isinstance(output, Mapping) and isinstance(output.get("loss"), Mapping)
-        if self.bad_batches is not None and not (named and loss is None):
+        if self.bad_batches is not None and not self.by_hand and not (named and loss is None):
             why = self.bad_batches.why(loss)
             self.why = self.why or why
             if why is not None:
