@@ -237,11 +237,29 @@ def test_hooks_in_which_no_loop_runs(hook: str) -> None:
         return getattr(super(Bad, self), hook)(*args)
 
     setattr(Bad, hook, log)
-    where = hook if hook != "configure_callbacks" else "no hook"
-    with pytest.raises(
-        LoggingError, match=rf"'x'.*`{where}`: logging is not allowed there.* It is in: .*training_step"
-    ):
+    with pytest.raises(LoggingError, match=rf"'x'.*`{hook}`: logging is not allowed there.* It is in: .*training_step"):
         quiet().fit(Bad())
+
+
+@pytest.mark.feature("L-01", "C-01")
+@pytest.mark.parametrize("owner", ["module", "callback"])
+@pytest.mark.parametrize("hook", ["on_save_checkpoint", "on_load_checkpoint"])
+def test_hooks_of_checkpoints_log_nothing(hook: str, owner: str, tmp_path: Path) -> None:
+    """They run inside of other hooks, which may log."""
+
+    def log(self: Any, *args: Any) -> None:
+        (args[1] if owner == "callback" else self).log("x", 1.0)
+
+    bad: Any = type("Bad", (Toy if owner == "module" else L.Callback,), {hook: log})()
+    module, callbacks = (bad, []) if owner == "module" else (Toy(), [bad])
+    saves = ModelCheckpoint(tmp_path, filename="x")
+    fit(Toy(), callbacks=saves, enable_checkpointing=True)
+    path = None
+    if hook == "on_load_checkpoint":
+        path = tmp_path / "x.ckpt"
+    trainer = quiet(callbacks=[*callbacks, saves], enable_checkpointing=True, max_epochs=2)
+    with pytest.raises(LoggingError, match=rf"'x'.*`{hook}`: logging is not allowed there"):
+        trainer.fit(module, loader(), ckpt_path=path)
 
 
 @pytest.mark.feature("L-01")

@@ -11,7 +11,7 @@ from fulmen.core.datamodule import LightningDataModule
 from fulmen.core.hparams import hparams_entries
 from fulmen.core.param_groups import frozen_names, group_names, rebuild_groups, unfreeze
 from fulmen.core.saving import load_weights
-from fulmen.engine.hooks.spec import LOAD, LOAD_STATE, SAVE, STATE
+from fulmen.engine.hooks.spec import LOAD, LOAD_STATE, SAVE, SPECS, STATE
 from fulmen.engine.hooks.table import overrides
 from fulmen.engine.loops.control import Progress
 from fulmen.engine.loops.lr_schedule import step_schedulers
@@ -71,7 +71,8 @@ def dump(trainer: Trainer, *, weights_only: bool) -> dict[str, Any]:
     checkpoint |= hparams_entries(module)
     if trainer.datamodule is not None:
         checkpoint |= hparams_entries(trainer.datamodule)
-    data = trainer.datamodule
+    data, cursor = trainer.datamodule, trainer.cursor
+    outer, cursor.hook = cursor.hook, SPECS[SAVE]
     if not weights_only:
         if data is not None and overrides(data, STATE, LightningDataModule):
             checkpoint[type(data).__qualname__] = data.state_dict()
@@ -79,6 +80,7 @@ def dump(trainer: Trainer, *, weights_only: bool) -> dict[str, Any]:
             if overrides(callback, SAVE, Callback):
                 callback.on_save_checkpoint(trainer, module, checkpoint)
     module.on_save_checkpoint(checkpoint)
+    cursor.hook = outer
     return checkpoint
 
 
@@ -211,7 +213,10 @@ def read(trainer: Trainer, path: Any, weights_only: bool | None) -> tuple[dict[s
 def restore_module(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
     """Give weights back to the module, with the hook before it."""
     module = trainer.lightning_module
+    cursor = trainer.cursor
+    outer, cursor.hook = cursor.hook, SPECS[LOAD]
     module.on_load_checkpoint(checkpoint)
+    cursor.hook = outer
     state = checkpoint.get("state_dict")
     if state is None:
         raise CheckpointError(
@@ -252,7 +257,9 @@ def restore_callbacks(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
         states = {key: state for key, state in states.items() if not find_unsafe(state)}
     for callback in trainer.callbacks:
         if overrides(callback, LOAD, Callback):
+            outer, trainer.cursor.hook = trainer.cursor.hook, SPECS[LOAD]
             callback.on_load_checkpoint(trainer, module, checkpoint)
+            trainer.cursor.hook = outer
     lost = set(states)
     for callback in trainer.callbacks:
         own = states.get(getattr(callback, "state_key", None))

@@ -147,7 +147,9 @@ class RunGuard:
         module, fitting = request.module, request.fn == TrainerFn.FITTING
         trainer.attach(module, request.datamodule)
         trainer.runtime.connect(module)
+        trainer.cursor.hook = spec.SPECS[spec.CONFIGURE_CALLBACKS]
         attach_model_callbacks(trainer, module)
+        trainer.cursor.hook = None
         if request.ckpt_path == AUTO:
             request.ckpt_path = find_own_checkpoint(trainer, module)
         check_hooks(trainer, module, request.datamodule)
