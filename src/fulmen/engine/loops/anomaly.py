@@ -96,12 +96,12 @@ class AnomalyWatch:
 
     def _next_batch(self, total: int) -> None:
         """Forget the findings; a NaN of forward that torch did not stop at is worth a warning."""
-        finding = self.forward.get("NaN")
+        finding, batch = self.forward.get("NaN"), self.batch - 1
         self.batch, self.forward, self.backward, self._open = total, {}, {}, []
         if finding is not None:
             warn(
                 "W610",
-                f"detect_anomaly: {self._forward_line(finding)} That was in batch {total - 1} (counted over epochs); "
+                f"detect_anomaly: {self._forward_line(finding)} That was in batch {batch} (counted over epochs); "
                 "no NaN came up in backward, so that training went on.",
                 key=finding.layer,
             )
