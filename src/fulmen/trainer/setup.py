@@ -63,9 +63,7 @@ def _add_timer(plan: Plan, callbacks: list[Any]) -> None:
             "time, `Timer(duration=...)`, and leave max_time out."
         )
     else:
-        rank_zero_info(
-            f"Trainer(max_time={plan.flags.max_time!r}) is not used: the Timer in `callbacks` has a time."
-        )
+        rank_zero_info(f"Trainer(max_time={plan.flags.max_time!r}) is not used: the Timer in `callbacks` has a time.")
 
 
 def _check_switch(plan: Plan, callbacks: Iterable[Any], kind: type, switch: str) -> None:
