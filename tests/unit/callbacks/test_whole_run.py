@@ -98,6 +98,10 @@ def resume(bar: Any, trainer: Any, clock: Clock, batches: range) -> None:
     """Train the rest of an epoch, a second per batch."""
     bar.setup(trainer, None, "fit")
     bar.on_train_start(trainer, None)
+    resume_epoch(bar, trainer, clock, batches)
+
+
+def resume_epoch(bar: Any, trainer: Any, clock: Clock, batches: range) -> None:
     bar.on_train_epoch_start(trainer, None)
     for i in batches:
         clock.now += 1
@@ -115,6 +119,20 @@ def test_rich_after_a_resume_knows_its_own_speed(clock: Clock) -> None:
     assert run.speed == pytest.approx(1.0) and epoch.speed == pytest.approx(1.0)
     assert run.time_remaining == pytest.approx(1280, abs=2)
     bar.teardown(trainer, None, "fit")
+
+
+def test_rich_reckons_with_the_time_between_epochs(clock: Clock) -> None:
+    trainer = make_trainer(num_training_batches=100, max_epochs=10)
+    bar, out = rich_bar(clock, trainer)
+    bar.on_train_start(trainer, None)  # type: ignore[arg-type]  # it takes no notice of the module
+    for epoch in range(2):
+        trainer.current_epoch = epoch
+        resume_epoch(bar, trainer, clock, range(100))
+        clock.now += 300  # validation
+        bar.on_train_epoch_end(trainer, None)  # type: ignore[arg-type]  # the same
+    bar.teardown(trainer, None, "fit")  # type: ignore[arg-type]  # the same
+    last = [line for line in out.getvalue().splitlines() if "Run" in line and "200/1000" in line][-1]
+    assert "0:13:20 • 0:53:20" in last  # 800 seconds for 200 batches, so 3200 for 800
 
 
 def test_tqdm_after_a_resume_knows_its_own_speed(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:

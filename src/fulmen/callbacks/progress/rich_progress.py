@@ -43,9 +43,8 @@ class CustomTimeColumn(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         """Return ``0:00:12 • 0:01:40``."""
-        left = None if task.fields.get("unit") == "seconds" else task.time_remaining
-        most = task.fields.get("most")
-        times = (task.finished_time if task.finished else task.elapsed, left if most is None else sooner(left, most))
+        left = sooner(_run_left(task) if "before" in task.fields else task.time_remaining, task.fields.get("most"))
+        times = (task.finished_time if task.finished else task.elapsed, left)
         parts = ["-:--:--" if t is None else str(timedelta(seconds=int(t))) for t in times]
         return Text(" • ".join(parts), style=self.style)
 
@@ -360,7 +359,9 @@ class RichProgressBar(TimedProgressBar):
         """Count from where the run is; what was done before says nothing about its speed."""
         assert self.progress is not None and self.run_progress_bar_id is not None
         completed: Any = state.done  # rich says int, and counts in floats
-        self.progress.reset(self.run_progress_bar_id, completed=completed, unit=state.unit, most=state.most)
+        self.progress.reset(
+            self.run_progress_bar_id, completed=completed, unit=state.unit, most=state.most, before=state.done
+        )
 
     def _start_at(self, done: int) -> None:
         super()._start_at(done)
@@ -432,6 +433,16 @@ _IDS = {
     "predict": "predict_progress_bar_id",
     "run": "run_progress_bar_id",
 }
+
+
+def _run_left(task: Task) -> float | None:
+    """Time left by the pace since the bar began; rich's own knows half a minute, in which nothing may be validated."""
+    new = task.completed - task.fields["before"]
+    if task.finished:
+        return 0.0
+    if new <= 0 or not task.total or not task.elapsed or task.fields["unit"] == "seconds":
+        return None
+    return task.elapsed / new * (task.total - task.completed)
 
 
 def _known(total: int | float) -> int | float | None:
