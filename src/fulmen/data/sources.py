@@ -193,7 +193,7 @@ def check_loader(loader: Any, place: str) -> None:
 def _refuse_collection(loader: Any, place: str) -> None:
     """Refuse collections that stand where a loader should be."""
     kind = type(loader).__name__
-    if isinstance(loader, (list, tuple)) and loader and all(isinstance(item, str) for item in loader):
+    if type(loader) in (list, tuple) and loader and isinstance(loader[0], str):
         raise DataError(
             f"{place}: got a {kind} of texts, {loader[0]!r} first, instead of loaders. A list of ready-made batches "
             "becomes a loader with DataLoader(batches, batch_size=None)."
