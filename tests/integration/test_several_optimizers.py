@@ -222,6 +222,34 @@ def test_each_scheduler_has_its_own_rhythm() -> None:
     assert [b for _, b in rates] == [1.0] * 4 + [0.1] * 4 + [0.01] * 4
 
 
+def rhythms(module: Any) -> Any:
+    """Three schedulers of two optimizers: each two updates, each three, each second epoch."""
+    optimizers = [SGD(net.parameters(), lr=1.0) for net in (module.a, module.b)]
+    return optimizers, [
+        {"scheduler": LambdaLR(optimizers[0], lambda n: 2.0**-n), "interval": "step", "frequency": 2},
+        {"scheduler": LambdaLR(optimizers[1], lambda n: 2.0**-n), "interval": "step", "frequency": 3},
+        {"scheduler": LambdaLR(optimizers[1], lambda n: 2.0**-n), "interval": "epoch", "frequency": 2},
+    ]
+
+
+@pytest.mark.feature("O-03", "O-02")
+@pytest.mark.parametrize(
+    ("window", "skipped", "calls"),
+    [
+        (1, (), [10, 6, 2]),  # 20 updates, 4 epochs
+        (2, (), [6, 4, 2]),  # 12 updates: two windows of two and one of one in an epoch
+        (1, (0, 3), [10, 4, 2]),  # the second optimizer has 12 updates
+    ],
+)
+def test_schedulers_count_updates_of_their_own_optimizer(window: int, skipped: Any, calls: list[int]) -> None:
+    def step(module: Any, batch: Any, batch_idx: int) -> Any:
+        losses = {name: 0 * loss for name, loss in module.both(batch).items()}
+        return {"loss": {"0": losses["a"], "1": None if batch_idx in skipped else losses["b"]}}
+
+    trainer = fit(Pair(step, rhythms), loader(10), max_epochs=4, accumulate_grad_batches=window)
+    assert [config.scheduler.last_epoch for config in trainer.lr_scheduler_configs] == calls
+
+
 def scaled(scale: float = 8.0) -> dict[str, Any]:
     return {"plugins": MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", init_scale=scale))}
 

@@ -85,12 +85,13 @@ class GuardedStep(AutomaticStep):
             MisconfigurationException: For optimizers that a safeguard does not go with.
         """
         super().take_optimizers()
-        several = len(self.control.optimizers) > 1
+        several = len(self.control.optimizers) > 1 or self.indexed
         for name, guard in (("accumulate_normalize", self.normalizer), ("on_oom", self.splitter)):
             if guard is not None and several:
                 raise MisconfigurationException(
-                    f"Trainer({name}=...) works with one optimizer, and {type(self.module).__name__}."
-                    f"configure_optimizers returned {len(self.control.optimizers)}. Leave it out."
+                    f"Trainer({name}=...) works with one optimizer and no `optimizer_idx`, and "
+                    f"{type(self.module).__name__}.configure_optimizers returned {len(self.control.optimizers)}. Leave "
+                    "it out."
                 )
         if self.splitter is not None and self.keeps:
             kind = type(self.control.optimizers[0]).__name__
