@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR, ReduceLROnPlateau, StepLR
 
+from fulmen.callbacks import Callback
 from fulmen.core.optim_config import LRSchedulerConfig, parse_optimizers
 from fulmen.engine.runtime.policy import Policy
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException
@@ -409,3 +411,81 @@ def test_a_scheduler_built_from_missing_max_epochs_names_the_right_property() ->
     with pytest.raises(ValueError, match="total_steps") as caught:
         trainer.fit(Toy(optimizers=configure), loader())
     assert any("estimated_stepping_batches" in note for note in caught.value.__notes__)
+
+
+# --- plateau schedulers in epochs without validation ----------------------------------------------------------------
+
+
+class Waiting(Toy):
+    """A plateau scheduler that keeps what it gets; the watched value comes from validation or from training."""
+
+    def __init__(self, monitor: str, interval: str = "epoch") -> None:
+        super().__init__()
+        self.monitor, self.interval = monitor, interval
+        self.got: list[tuple[int, float]] = []
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = self.loss(batch)
+        self.log("loss", loss, on_step=False, on_epoch=True)
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        self.log("late", float(self.current_epoch))
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any) -> None:
+        self.got.append((self.current_epoch, float(metric)))
+        super().lr_scheduler_step(scheduler, metric)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = SGD(self.parameters(), lr=0.1)
+        scheduler = ReduceLROnPlateau(optimizer, patience=0, factor=0.5, threshold=0.9)
+        config = {"scheduler": scheduler, "monitor": self.monitor, "interval": self.interval}
+        return {"optimizer": optimizer, "lr_scheduler": config}
+
+
+@pytest.mark.feature("O-03")
+@pytest.mark.parametrize(("monitor", "epochs"), [("val_loss", [1, 3]), ("loss", [0, 1, 2, 3]), ("late", [0, 1, 2, 3])])
+def test_a_plateau_scheduler_waits_for_validation_only(monitor: str, epochs: list[int]) -> None:
+    module = Waiting(monitor)
+    fit(module, loader(4), loader(2), max_epochs=4, check_val_every_n_epoch=2)
+    assert [epoch for epoch, _ in module.got] == epochs
+
+
+@pytest.mark.feature("O-03")
+def test_a_value_that_no_validation_logs_is_an_error_in_the_epoch_that_has_one() -> None:
+    module = Waiting("val_los")
+    with pytest.raises(MisconfigurationException, match="watches 'val_los', which was not logged"):
+        fit(module, loader(4), loader(2), max_epochs=4, check_val_every_n_epoch=2)
+    assert module.got == []
+
+
+@pytest.mark.feature("O-03", "C-02")
+@pytest.mark.parametrize(
+    ("monitor", "hook"),
+    [
+        (monitor, hook)
+        for monitor in ("val_loss", "loss", "late")
+        for hook in ("on_train_batch_end", "on_validation_end", "on_train_epoch_end")
+        if (monitor, hook) != ("late", "on_train_epoch_end")  # there the module logs after the callback saved
+    ],
+)
+@pytest.mark.parametrize("epoch", [0, 1, 2])
+def test_plateau_schedulers_resume_exactly(monitor: str, hook: str, epoch: int, tmp_path: Path) -> None:
+    path = tmp_path / "here.ckpt"
+
+    class Save(Callback):
+        def save(self, trainer: Any, *args: Any) -> None:
+            if trainer.current_epoch == epoch:
+                trainer.save_checkpoint(path)
+
+    callback = Save()
+    setattr(callback, hook, callback.save)
+    arguments: dict[str, Any] = {"max_epochs": 4, "check_val_every_n_epoch": 2}
+    whole, resumed = Waiting(monitor), Waiting(monitor)
+    fit(whole, loader(4), loader(2), callbacks=callback, **arguments)
+    if not path.exists():
+        assert hook == "on_validation_end" and epoch in (0, 2)
+        return
+    quiet(**arguments).fit(resumed, loader(4), loader(2), ckpt_path=path)
+    assert torch.equal(weights(resumed), weights(whole))
+    assert resumed.got == whole.got[-len(resumed.got) :]
