@@ -470,8 +470,8 @@ def test_monitors_wait(policy: Policy, on: bool, tmp_path: Path) -> None:
     )
     arguments: dict[str, Any] = {"max_epochs": 1, "val_check_interval": 3, "enable_checkpointing": True}
     fit(ByStep(), loader(12), loader(2), callbacks=callback, policy=policy, num_sanity_val_steps=0, **arguments)
-    # Validations after 3 and 6 of 6 steps, occasions after 2, 4 and 6: there is no value yet at the first, and Lightning
-    # too waits at the last batch of an epoch.
+    # Validations after 3 and 6 of 6 steps, occasions after 2, 4 and 6: there is no value yet at the first, and
+    # Lightning too waits at the last batch of an epoch.
     names = sorted(path.stem for path in tmp_path.iterdir() if path.suffix == ".ckpt")
     assert names == (["3-3", "6-6"] if on else ["3-3", "4-3", "6-6"])
 

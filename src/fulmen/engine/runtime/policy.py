@@ -91,8 +91,8 @@ class Policy:
     )
     counts_first_batch: bool = _switch(
         "numbers",
-        "what a hook or step logs in the first batch of an epoch is dropped if it logs again after another hook did, as "
-        "in manual optimization",
+        "what a hook or step logs in the first batch of an epoch is dropped if it logs again after another hook did, "
+        "as in manual optimization",
         "every logged value counts",
     )
     named_loaders: bool = _switch(
