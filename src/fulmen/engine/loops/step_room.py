@@ -55,6 +55,7 @@ class StepRoom:
             None if runtime.precision.plain else runtime.precision.context
         )
         self.lightning_optimizers: list[LightningOptimizer] = []
+        self.closureless: set[int] = set()  # optimizers whose `step` takes no closure
         self._handles: list[Any] = []
         self.closure: Callable[[], Any] = self.run_closure
         self.finish: LightningOptimizer | None = None
@@ -76,6 +77,7 @@ class StepRoom:
     def take_optimizers(self) -> None:
         """Wrap the run's optimizers."""
         self.lightning_optimizers = [LightningOptimizer(o, self) for o in self.control.optimizers]
+        self.closureless = {id(o) for o in self.control.optimizers if not takes_closure(o)}
 
     def bind(self) -> None:
         """Look up the step (patched ones too) and which arguments it takes."""
@@ -143,7 +145,7 @@ class StepRoom:
     def step(self, optimizer: LightningOptimizer, closure: Callable[[], Any] | None, kwargs: dict[str, Any]) -> Any:
         """Step through precision, with `on_before_optimizer_step` and clipping before the update."""
         split = self.split(optimizer, closure)
-        if closure is None and self.plain:  # also for an optimizer whose `step` takes no closure
+        if closure is None and self.plain and id(optimizer.optimizer) in self.closureless:
             split.ready()
             result = optimizer.optimizer.step(**kwargs)
         else:
@@ -264,6 +266,11 @@ def runs_closure_again(optimizer: Any) -> bool:
         return False
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def takes_closure(optimizer: Any) -> bool:
+    """Whether an optimizer's `step` can be given a closure."""
+    return step_takes(partial(type(optimizer).step, optimizer), "closure", 1)
 
 
 def clear_gradients(optimizer: Any) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,9 +23,8 @@ from fulmen.engine.hooks.spec import (
 )
 from fulmen.engine.hooks.table import overrides
 from fulmen.engine.loops.own_optimizers import guard_own_optimizers
-from fulmen.engine.loops.signatures import step_takes
 from fulmen.engine.loops.step_output import HeldGraphs, loss_of
-from fulmen.engine.loops.step_room import StepRoom, clear_gradients, runs_closure_again
+from fulmen.engine.loops.step_room import StepRoom, clear_gradients, runs_closure_again, takes_closure
 from fulmen.engine.precision.closure import FunctionClosure
 from fulmen.errors import MisconfigurationException, StepOutputError
 
@@ -364,8 +362,8 @@ def check_closures(module: Any, optimizers: list[Any]) -> None:
     if overrides(module, OPTIMIZER_STEP.name, LightningModule):
         return
     for optimizer in optimizers:
-        step = type(optimizer).step
-        if not step_takes(partial(step, optimizer), "closure", 1):
+        if not takes_closure(optimizer):
+            step = type(optimizer).step
             raise MisconfigurationException(
                 f"{type(optimizer).__name__}.step{inspect.signature(step)} takes no `closure`, by which automatic "
                 "optimization runs `training_step` and backward. Add `closure=None` to it and call it first, or "
