@@ -65,6 +65,7 @@ class LearningRateMonitor(Callback):
         self.last_momentum_values: dict[str, float | None] = {}
         self.last_weight_decay_values: dict[str, float | None] = {}
         self._written: tuple[int, dict[str, float]] | None = None
+        self._loaded: Any = None
         self._counters: tuple[Any, Any] | None = None
         self._found: tuple[Any, list[tuple[str | None, Optimizer, list[str]]]] | None = None
 
@@ -79,7 +80,9 @@ class LearningRateMonitor(Callback):
         self.lrs = {name: [] for name in names}
         self.last_momentum_values = {f"{name}-momentum": None for name in names}
         self.last_weight_decay_values = {f"{name}-weight_decay": None for name in names}
-        self._written = self._found = None
+        loaded, self._loaded = self._loaded, None
+        self._written = None if loaded is None else (int(loaded[0]), dict(loaded[1]))
+        self._found = None
         control, progress = getattr(trainer, "control", None), getattr(trainer, "progress", None)
         self._counters = (control, progress) if control is not None and progress is not None else None
         if self.log_momentum:
@@ -91,6 +94,14 @@ class LearningRateMonitor(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_found": None, "_counters": None}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The row last written: a resumed run must not write it again inside of the same accumulation window."""
+        return {"written": None if self._written is None else [self._written[0], dict(self._written[1])]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take it back."""
+        self._loaded = state_dict.get("written")
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Log by step."""

@@ -45,6 +45,7 @@ class ExperimentWriter:
         self._file = files.AppendFile(self.metrics_file_path)
         self._known: set[str] = set()
         self._last_step: int | None = None
+        self._rows = 0  # in the file
         self._earlier_rows = False
         # Cells of the last step that `rewind` kept: what is done again after a resume logs them at the same step.
         self._kept_step = -1
@@ -98,6 +99,7 @@ class ExperimentWriter:
                 self._grow(new, rows)
             else:
                 self._file.append(_csv_text(self.metrics_keys, rows))
+                self._rows += len(rows)
         except BaseException:
             self.metrics = rows + self.metrics  # a full disk may have room again later
             raise
@@ -134,6 +136,29 @@ class ExperimentWriter:
         self._kept_cells = {key: text for key, text in kept.items() if key not in _ROW_KEYS}
         self._earlier_rows = last is not None
 
+    def position(self) -> dict[str, Any]:
+        """Where the file is, how many rows it has, and the step of the last."""
+        return {
+            "folder": os.path.abspath(self.log_dir),
+            "rows": self._rows + len(self.metrics),
+            "last": self._last_step,
+        }
+
+    def go_back(self, position: Mapping[str, Any]) -> bool:
+        """Drop all rows after those of `position`; `False` if this is not the file that it was taken of."""
+        if position["folder"] != os.path.abspath(self.log_dir):
+            return False
+        self.save()
+        columns, rows = self._read()
+        number = position["rows"]
+        if len(rows) < number or (number and _step_of(rows[number - 1]) != position["last"]):
+            return False
+        if len(rows) > number:
+            self._replace(columns, rows[:number])
+        self._last_step = position["last"]
+        self._earlier_rows, self._kept_step, self._kept_cells = False, -1, {}
+        return True
+
     def close(self) -> None:
         """Write the rows in memory and close the file; logging may go on after it."""
         self.save()
@@ -145,6 +170,7 @@ class ExperimentWriter:
         files.cut_torn_line(self.metrics_file_path)
         self.metrics_keys, rows = self._read()
         self._known = set(self.metrics_keys)
+        self._rows = len(rows)
         if rows:
             self._last_step = _step_of(rows[-1])
             self._earlier_rows = self._last_step is not None
@@ -195,6 +221,8 @@ class ExperimentWriter:
 
     def _replace(self, columns: list[str], rows: Iterable[Mapping[str, Any]]) -> None:
         self._file.close()  # the handle would go on writing to the file that is replaced
+        rows = list(rows)
+        self._rows = len(rows)
         header = _csv_text(columns, [dict(zip(columns, columns, strict=True))])
         files.replace_text(self.metrics_file_path, header + _csv_text(columns, rows))
         self.metrics_keys = columns
@@ -331,6 +359,18 @@ class CSVLogger(Logger):
         """Write the rows in memory and close the file. A logger that was never used creates nothing."""
         if self._experiment is not None:
             self._experiment.close()
+
+    def position(self) -> dict[str, Any] | None:
+        """See `ExperimentWriter.position`."""
+        return self._experiment.position() if self._experiment is not None else None
+
+    def go_back(self, position: Any) -> bool:
+        """Drop the rows that were written after a checkpoint; see `Logger.go_back`."""
+        if rank_zero_only.rank != 0 or not files.is_file(
+            os.path.join(self.log_dir, ExperimentWriter.NAME_METRICS_FILE)
+        ):
+            return False
+        return bool(self.experiment.go_back(position))
 
     @rank_zero_only
     def rewind(self, step: int) -> None:

@@ -130,6 +130,21 @@ class Logger(ABC):
         """
         return None
 
+    def position(self) -> Any:
+        """What a checkpoint keeps, as plain values, to forget exactly what is recorded after it; `None` for nothing."""
+        return None
+
+    def go_back(self, position: Any) -> bool:
+        """Called when a run is resumed, before `rewind`: forget what was recorded after `position` was returned.
+
+        Args:
+            position: What `position` returned when the checkpoint was written.
+
+        Returns:
+            Whether that was done; if not, `rewind` is called.
+        """
+        return False
+
 
 def check_axis(axis: Any, owner: str) -> str | None:
     """Return a logger's `axis` if it can be one.

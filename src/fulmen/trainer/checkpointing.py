@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from fulmen.callbacks.callback import Callback
@@ -14,7 +15,6 @@ from fulmen.core.saving import load_weights
 from fulmen.engine.hooks.spec import LOAD, LOAD_STATE, SAVE, SPECS, STATE
 from fulmen.engine.hooks.table import overrides
 from fulmen.engine.loops.control import Progress
-from fulmen.engine.loops.lr_schedule import step_schedulers
 from fulmen.engine.storage import find_unsafe, get_filesystem, newest_good, require_safe
 from fulmen.errors import CheckpointError, CorruptCheckpointError, MisconfigurationException, suggest, warn
 from fulmen.trainer.auto_resume import log_version, program_of
@@ -118,6 +118,7 @@ def _training_state(trainer: Trainer) -> dict[str, Any]:
         **_identity(trainer),
         "rng": collect_rng_states(),
         "position": trainer.position(),
+        "loggers": [getattr(logger, "position", lambda: None)() for logger in trainer.loggers],
         "groups": [group_names(optimizer, trainer.lightning_module) for optimizer in trainer.optimizers],
         "frozen": frozen_names(trainer.lightning_module),
         **states,
@@ -234,8 +235,13 @@ def rewind_loggers(trainer: Trainer, checkpoint: dict[str, Any]) -> None:
     # Of the batch that comes next some rows may be there already (its rate, a validation before it): they stay, and
     # what comes again takes their place.
     step = int(counters["stepped_batches"]) + 1
-    axes = ((checkpoint.get("fulmen") or {}).get("metrics") or {}).get("axes") or {}
-    for logger in trainer.loggers:
+    own = checkpoint.get("fulmen") or {}
+    axes = (own.get("metrics") or {}).get("axes") or {}
+    positions = own.get("loggers") or []
+    for logger, position in zip_longest(trainer.loggers, positions[: len(trainer.loggers)]):
+        go_back = getattr(logger, "go_back", None)
+        if position is not None and callable(go_back) and go_back(position):
+            continue
         if (axes.get("keys") or getattr(logger, "axis", None)) and not getattr(logger, "axis_as_column", False):
             continue  # it has points at other x values, which the step says nothing about
         rewind = getattr(logger, "rewind", None)
@@ -306,23 +312,12 @@ def restore_training(trainer: Trainer, checkpoint: dict[str, Any]) -> dict[str, 
     progress = trainer.progress
     session = trainer.session
     assert session is not None
-    if progress.epoch_done:
-        # Written in the epoch's last hook: what was left of the epoch is done now.
-        if own.get("metrics"):
-            trainer.hub.load_state_dict(own["metrics"])
-        if own.get("results"):
-            session.train_results.load_state_dict(own["results"])
-        if progress.is_last and session.optimization.automatic:
-            step_schedulers(session, "epoch", plateau=True)
-        session.train_results.reset()
-        progress.epoch += 1
-        progress.epoch_done = False
-        progress.batches = progress.in_window = 0
-    elif own.get("results"):
+    if own.get("results"):
         session.train_results.load_state_dict(own["results"])
     kept = "random states and data position" if own.get("rng") else "no random states"
     rank_zero_info(
-        f"Resuming from {trainer.ckpt_path}: epoch {progress.epoch}, batch {progress.batches}, step "
+        f"Resuming from {trainer.ckpt_path}: epoch {progress.epoch + progress.epoch_done}, batch "
+        f"{0 if progress.epoch_done else progress.batches}, step "
         f"{progress.global_step}; restored weights, {len(trainer.optimizers)} optimizer(s), "
         f"{len(trainer.lr_scheduler_configs)} scheduler(s), callbacks, {kept}."
     )

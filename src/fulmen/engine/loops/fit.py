@@ -67,6 +67,8 @@ class FitLoop:
     def run(self) -> None:
         """Train."""
         if not self.prepare():
+            if self.resume is not None and self.resume.get("rng"):
+                set_rng_states(self.resume["rng"])  # of a run that is over
             return
         hooks = self.session.hooks
         unfinished = self.unfinished()
@@ -105,6 +107,8 @@ class FitLoop:
         control, progress = session.control, session.progress
         if control.limits.train == 0:
             return False
+        if self.resume is not None and progress.epoch_done:
+            self.finish_resumed_epoch(self.resume)
         self.plan = session.loaders.train()
         self.num_batches = self.plan.num_batches
         if session.policy.empty_data_raises:
@@ -128,6 +132,17 @@ class FitLoop:
         warn_of_eval_mode(session.module)
         session.cursor.stage, session.cursor.results = "train", session.train_results
         return True
+
+    def finish_resumed_epoch(self, resume: dict[str, Any]) -> None:
+        """The checkpoint was written in an epoch's last hook: do what was left of that epoch."""
+        session = self.session
+        if resume.get("metrics"):
+            session.hub.load_state_dict(resume["metrics"])
+        if resume.get("torchmetrics") is not None:
+            load_metric_states(session.module, resume["torchmetrics"])
+        session.cursor.results, session.train_results.on_step = session.train_results, False
+        self.finish_epoch()
+        self.resume = {**resume, "metrics": session.hub.state_dict(), "torchmetrics": None}
 
     def start_batches(self, stream: Any = None) -> Any:
         """Start the loader, after the last batch of a resumed epoch if there is one."""
@@ -164,11 +179,9 @@ class FitLoop:
         return {"since_validation": 0.0 if ended else time.monotonic() - control.val_clock}
 
     def metric_states(self) -> dict[str, Any]:
-        """States of torchmetrics objects; those that an evaluation logs, or an epoch that is over, begin anew."""
+        """States of torchmetrics objects; those that an evaluation logs begin anew, unless it is under way."""
         session = self.session
         done = session.eval_results.metrics() if self.validation.place is None else []
-        if session.progress.epoch_done:
-            done += session.train_results.metrics()
         return metric_states(session.module, done)
 
     def go_on(self, resume: dict[str, Any]) -> None:
@@ -422,6 +435,12 @@ class FitLoop:
         progress.epoch_done = True
         progress.closed_batches = progress.total_batches
         session.hooks.fire(TRAIN_EPOCH_END)
+        self.finish_epoch()
+
+    def finish_epoch(self) -> None:
+        """What follows the epoch's last hook; a checkpoint may be written before it."""
+        session = self.session
+        hub, progress, results = session.hub, session.progress, session.train_results
         view = hub.keep()
         if progress.is_last and session.optimization.automatic:
             step_schedulers(session, "epoch", plateau=True)
