@@ -87,17 +87,18 @@ def test_batches_after_which_validation_is_due(
     for epoch in range(2):
         for batch in range(1, 7):
             progress = Progress(epoch=epoch, batches=batch, total_batches=6 * epoch + batch)
-            if validation_due(control, progress, is_last=batch == 6):
+            if validation_due(control, progress, is_last=batch == 6, at_end=False):
                 found.append(progress.total_batches)
     assert found == due
 
 
 @pytest.mark.feature("T-04", "T-18")
-def test_a_stop_validates_what_it_stops_with() -> None:
+@pytest.mark.parametrize("at_end", [False, True])
+def test_a_stop_validates_what_it_stops_with(at_end: bool) -> None:
     control = RunControl(val_batch=6, should_stop=True)
-    assert validation_due(control, Progress(batches=2, total_batches=2), is_last=False)
+    assert validation_due(control, Progress(batches=2, total_batches=2), is_last=False, at_end=at_end)
     control.min_steps = 3
-    assert not validation_due(control, Progress(batches=2, total_batches=2), is_last=False)
+    assert not validation_due(control, Progress(batches=2, total_batches=2), is_last=False, at_end=at_end)
 
 
 @pytest.mark.feature("T-04")
