@@ -289,7 +289,9 @@ def test_streams_of_other_loaders_are_refused() -> None:
         streams.append(run.stream_state())
     with pytest.raises(DataError, match="written within an epoch over one loader, and now there are 2"):
         two.start(1, streams[0])
-    with pytest.raises(DataError, match="over 2 loaders, and now there are 3, read together. Give the loaders of then"):
+    with pytest.raises(
+        DataError, match=r"over 2 loaders, and now there are 3, read together. Give the loaders of then"
+    ):
         three.start(1, streams[1])
     with pytest.raises(DataError, match="over 2 loaders that were read together, and now there is one"):
         one.start(1, streams[1])
