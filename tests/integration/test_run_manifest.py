@@ -17,6 +17,7 @@ from fulmen.engine.runtime.policy import Policy
 from fulmen.loggers import CSVLogger, Logger, read_record
 from fulmen.trainer.run_manifest import describe, run_manifest
 from fulmen.version import __version__
+from tests.ids import plain as plain_id
 
 
 class Model(BoringModel):
@@ -199,7 +200,7 @@ class Widget:
         ({1: (2, {3})}, {"1": [2, [3]]}),
         (Widget(2, 3), {"class": f"{__name__}.Widget", "size": 2, "hidden": 3}),
     ],
-    ids=repr,
+    ids=plain_id,
 )
 def test_plain_forms(value: Any, expected: Any) -> None:
     assert describe(value) == expected

@@ -28,6 +28,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from fulmen.data.fetch import read_batchwise
 from fulmen.data.plan import LoaderPlan
+from tests.ids import plain
 from tests.unit.data.streams import EagerBatches, OwnRandom, by_hand, planned, seed
 
 pytestmark = pytest.mark.feature("D-07")
@@ -317,7 +318,7 @@ def test_patched_instances_are_called() -> None:
         [[None]],
         [iter([1, 2]), [0]],
     ],
-    ids=str,
+    ids=plain,
 )
 def test_odd_indices_give_what_they_give_in_the_loader(batches: list[Any]) -> None:
     def make() -> DataLoader:
@@ -329,7 +330,7 @@ def test_odd_indices_give_what_they_give_in_the_loader(batches: list[Any]) -> No
     assert [told(batch) for batch in LoaderPlan(make()).start()] == [told(batch) for batch in make()]
 
 
-@pytest.mark.parametrize("indices", [[1, 99], [-11], [0.5], ["a"], [], {}, 3, "x"], ids=str)
+@pytest.mark.parametrize("indices", [[1, 99], [-11], [0.5], ["a"], [], {}, 3, "x"], ids=plain)
 def test_wrong_indices_give_the_error_that_they_give_in_the_loader(indices: Any) -> None:
     def error(batches: Any) -> tuple[type, str]:
         with pytest.raises((IndexError, TypeError)) as caught:

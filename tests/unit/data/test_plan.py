@@ -18,6 +18,7 @@ from fulmen.data.plan import LoaderPlan
 from fulmen.data.rng import find_generators, generator_states, main_state, set_generator_states, set_main_state
 from fulmen.data.runs import LookaheadRun, TrackedRun
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, DataError, FulmenWarning
+from tests.ids import plain
 from tests.unit.data.streams import Augmented, EagerBatches, checkpoint, planned, seed, through_file
 
 
@@ -356,7 +357,7 @@ class Doubled(DataLoader):
 
 
 @pytest.mark.feature("C-03")
-@pytest.mark.parametrize("loader", [Doubled(range(6), batch_size=1), Stream(6), list(range(6))], ids=str)
+@pytest.mark.parametrize("loader", [Doubled(range(6), batch_size=1), Stream(6), list(range(6))], ids=plain)
 def test_other_iterables_are_read_and_dropped(loader: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="fulmen.data.plan")
     plan = LoaderPlan(loader)

@@ -24,6 +24,7 @@ from fulmen.data.plan import LoaderPlan
 from fulmen.data.sources import attach_worker_seeding, is_shuffled, loader_plans, set_epoch
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, DataError, FulmenWarning, PossibleUserWarning
 from fulmen.utilities.combined_loader import CombinedLoader
+from tests.ids import plain
 
 DATA = TensorDataset(torch.arange(12.0))
 WHERE = "Trainer.fit(train_dataloaders=...)"
@@ -182,7 +183,9 @@ def test_collections_keep_their_names(stage: Any) -> None:
 
 @pytest.mark.feature("D-02")
 @pytest.mark.parametrize(
-    ("value", "batches"), [(Restarting(), [1, 0]), (Sequence(), [7, 8]), (range(2), [0, 1]), ({5, 6}, [5, 6])], ids=str
+    ("value", "batches"),
+    [(Restarting(), [1, 0]), (Sequence(), [7, 8]), (range(2), [0, 1]), ({5, 6}, [5, 6])],
+    ids=plain,
 )
 def test_any_iterable_of_batches(value: Any, batches: list[int]) -> None:
     (plan,) = loader_plans(value, stage="train")

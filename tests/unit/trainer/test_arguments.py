@@ -15,6 +15,7 @@ from fulmen.callbacks.progress.plain_progress import PlainProgress
 from fulmen.engine.precision.true import HalfPrecision
 from fulmen.engine.storage.checkpoint_io import TorchCheckpointIO
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, FulmenWarning, MisconfigurationException
+from tests.ids import plain
 from tests.integration.toys import QUIET, quiet
 
 TYPE, VALUE, BOTH = ArgumentTypeError, ArgumentValueError, MisconfigurationException
@@ -117,7 +118,7 @@ WRONG: list[tuple[str, Any, type[Exception], tuple[str, ...]]] = [
 
 
 @pytest.mark.feature("T-01", "T-02")
-@pytest.mark.parametrize(("name", "value", "error", "words"), WRONG, ids=lambda v: repr(v)[:30])
+@pytest.mark.parametrize(("name", "value", "error", "words"), WRONG, ids=lambda v: plain(v)[:30])
 def test_a_wrong_argument_is_refused_when_the_trainer_is_made(
     name: str, value: Any, error: type[Exception], words: tuple[str, ...]
 ) -> None:
@@ -235,7 +236,7 @@ GOOD: list[dict[str, Any]] = [
 
 
 @pytest.mark.feature("T-01")
-@pytest.mark.parametrize("arguments", GOOD, ids=str)
+@pytest.mark.parametrize("arguments", GOOD, ids=plain)
 def test_right_arguments_are_taken(arguments: dict[str, Any]) -> None:
     assert isinstance(quiet(**arguments), L.Trainer)
 

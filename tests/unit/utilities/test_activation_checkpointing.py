@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from benchmarks.activation_checkpointing import compare, saved_bytes, transformer
 from fulmen.errors import ArgumentTypeError, ArgumentValueError
 from fulmen.utilities import checkpoint_activations, checkpoint_wrapper, is_checkpointed
+from tests.ids import plain
 
 pytestmark = pytest.mark.feature("M-09")
 
@@ -264,7 +265,7 @@ ENCODER = ["encoder.0.0", "encoder.0.1", "encoder.1.0", "encoder.1.1"]
         (lambda m: isinstance(m, nn.Linear) and m.out_features == 8, None),
         (lambda m: isinstance(m, Block) and m.calls == 0, [*ENCODER, *DECODER, "single"]),
     ],
-    ids=str,
+    ids=plain,
 )
 def test_selection(select: Any, expected: list[str] | None) -> None:
     net = Deep()
