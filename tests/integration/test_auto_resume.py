@@ -168,3 +168,19 @@ class Evaluated(Net):
 def test_without_checkpoints_there_is_nothing_to_go_on_from() -> None:
     with pytest.raises(MisconfigurationException, match=r"ckpt_path='auto'\): no checkpoint callback writes anything"):
         fit(Net(), enable_checkpointing=False)
+
+
+def test_a_name_that_makes_folders_is_found() -> None:
+    def keeper() -> ModelCheckpoint:
+        return ModelCheckpoint("ckpts", monitor="part/loss", filename="{epoch}-{part/loss:.2f}", save_top_k=-1)
+
+    class Parts(Net):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            self.log("part/loss", loss, on_step=False, on_epoch=True)
+            return loss
+
+    fit(Parts(fails_at=10), callbacks=keeper())
+    module = Parts()
+    fit(module, callbacks=keeper())
+    assert module.seen == 4

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import torchmetrics
 from torch import Tensor, nn
 
 import fulmen as L
@@ -282,3 +283,18 @@ def test_a_metric_of_its_own_for_each_loader_has_no_value_over_all() -> None:
     for flags in ({"add_dataloader_idx": False}, {"reduce_loaders": "mean"}):
         with pytest.raises(LoggingError, match=r"MeanMetric of its own for each loader.*one metric object in all"):
             quiet().validate(Each(**flags), [loader(4), loader(4)], verbose=False)
+
+
+@pytest.mark.feature("M-10")
+def test_one_object_for_several_loaders_is_told() -> None:
+    class Shared(Toy):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean = torchmetrics.MeanMetric()
+
+        def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+            self.mean.update(float(dataloader_idx))
+            self.log("mean", self.mean)
+
+    with pytest.warns(FulmenWarning, match=r"got one MeanMetric for several loaders.*W211"):
+        quiet().validate(Shared(), [loader(4), loader(4)], verbose=False)

@@ -149,3 +149,20 @@ def test_an_exception_gives_the_default_dtype_back() -> None:
     with pytest.raises(ValueError, match="mine"):
         fit(Toy(step), precision="64-true")
     assert torch.get_default_dtype() == SINGLE
+
+
+@pytest.mark.feature("C-02", "H-02")
+def test_a_window_that_goes_on_without_a_loss_steps_with_the_scale_of_the_file() -> None:
+    def step(module: Any, batch: Any, batch_idx: int) -> Any:
+        return None if batch_idx == 1 else module.loss(batch)
+
+    class Saves(Toy):
+        def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if batch_idx == 0:
+                self.trainer.save_checkpoint("a.ckpt")
+
+    arguments: dict[str, Any] = {"precision": "16-mixed", "accumulate_grad_batches": 2, "gradient_clip_val": 1.0}
+    whole, parts = Saves(step), Toy(step)
+    fit(whole, loader(8), **arguments)
+    quiet(**arguments).fit(parts, loader(8), ckpt_path="a.ckpt")
+    assert torch.equal(parts.net.weight, whole.net.weight)

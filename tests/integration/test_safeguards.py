@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -369,6 +370,33 @@ def test_bad_batches_under_mixed_precision_and_with_two_optimizers(name: str) ->
     trainer = fit(both, skip_bad_batches=True)
     assert torch.isfinite(weights(both)).all()
     assert trainer.global_step == 3
+
+
+@pytest.mark.feature("O-13", "O-15")
+@pytest.mark.filterwarnings(SKIPPED)
+def test_a_batch_with_one_bad_loss_of_several_is_left_out_for_all() -> None:
+    class Named(Toy):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            one, two = self.loss(batch), self.loss(batch) * (float("nan") if batch_idx == 2 else 1.0)
+            before.append(weights(self).clone())
+            return {"loss": {"0": one, "1": two}}
+
+    before: list[torch.Tensor] = []
+    module = Named(optimizers=two_optimizers)
+    trainer = fit(module, skip_bad_batches=True)
+    changed = [not torch.equal(a, b) for a, b in itertools.pairwise([*before, weights(module)])]
+    assert changed == [index != 2 for index in range(len(before))]
+    assert trainer.global_step == len(before) - 1
+
+
+@pytest.mark.feature("O-13", "M-08")
+def test_bad_batches_are_refused_with_optimizer_idx() -> None:
+    class Old(Toy):
+        def training_step(self, batch: Any, batch_idx: int, optimizer_idx: int) -> Any:
+            return self.loss(batch)
+
+    with pytest.raises(MisconfigurationException, match=r"skip_bad_batches=.*does not go with Old\.training_step"):
+        fit(Old(optimizers=two_optimizers), skip_bad_batches=True)
 
 
 @pytest.mark.feature("O-13")

@@ -16,7 +16,7 @@ import fulmen as L
 from fulmen.engine.precision import MixedPrecision
 from fulmen.engine.runtime.policy import Policy
 from fulmen.errors import ArgumentTypeError, ArgumentValueError, MisconfigurationException, StepOutputError
-from tests.integration.toys import fit, loader, number_format, quiet, weights
+from tests.integration.toys import Toy, fit, loader, number_format, quiet, weights
 
 pytestmark = pytest.mark.feature("O-15")
 
@@ -417,3 +417,19 @@ def test_lbfgs_beside_another_one() -> None:
             param.grad = gradient  # those of before L-BFGS moved
         sgd.step()
     torch.testing.assert_close(weights(module), weights(reference), rtol=0, atol=1e-6)
+
+
+@pytest.mark.feature("O-15")
+def test_an_own_backward_must_hand_on_what_it_is_given() -> None:
+    class Own(Toy):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return {"loss": {"0": self.loss(batch), "1": self.loss(batch)}}
+
+        def backward(self, loss: Any) -> None:
+            loss.backward()
+
+    module = Own(optimizers=lambda m: [torch.optim.SGD([p], lr=0.1) for p in m.parameters()])
+    with pytest.raises(
+        MisconfigurationException, match=r"Own\.backward takes no further arguments.*\*args, \*\*kwargs"
+    ):
+        fit(module, loader(4))

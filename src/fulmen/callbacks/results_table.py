@@ -28,7 +28,7 @@ def print_results_table(
     columns = [dict(_flat(result)) for result in results]
     if loader_names is not None:
         columns = [
-            {key.removesuffix(f"/{name}"): text for key, text in column.items()}
+            {_short(key, name, column): text for key, text in column.items()}
             for column, name in zip(columns, loader_names, strict=True)
         ]
     names = sorted({name for column in columns for name in column})
@@ -46,9 +46,16 @@ def print_results_table(
             _print_plain([header[i] for i in part], [[row[i] for i in part] for row in rows])
 
 
+def _short(key: str, loader: str, column: Mapping[str, Any]) -> str:
+    """A key without the loader's name; as it is if the short one stands for a value over all loaders."""
+    short = key.removesuffix(f"/{loader}")
+    return key if short in column else short
+
+
 def _flat(result: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in result.items():
-        full = f"{prefix}{str(name).split(_SUFFIX)[0]}"
+        short = str(name).split(_SUFFIX)[0]
+        full = f"{prefix}{name if short != name and short in result else short}"
         if isinstance(value, Mapping):
             yield from _flat(value, f"{full}:")
         else:

@@ -68,7 +68,9 @@ def find_own_checkpoint(trainer: Trainer, module: Any) -> str | None:
     program = program_of(module)
     named = [str(folder) for callback in callbacks if (folder := getattr(callback, "dirpath", None)) is not None]
     searched, wanted = named, {"module": program["module"]}
-    if not named:
+    if named:  # a name such as "val_loss/clean" in a file's name makes a folder
+        searched = [*named, *(join(folder, inner) for folder in named for inner in entries(folder)[0])]
+    else:
         searched, wanted = _default_folders(trainer), program
     found = newest_resumable(searched, wanted)
     if found is None:

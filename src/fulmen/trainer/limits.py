@@ -65,10 +65,17 @@ def _check_refit(trainer: Trainer) -> None:
     control.should_stop = False
     reason = why_done(control, progress, float("inf"))
     if reason is not None:
+        # What both limits need: the one that is reached is raised, the other must leave room.
+        over_epochs = control.max_epochs not in (None, -1) and progress.epoch >= (control.max_epochs or 0)
+        over_steps = control.max_steps != -1 and progress.global_step >= control.max_steps
+        new = [f"max_epochs={progress.epoch + 1}"] * over_epochs
+        new += [f"max_steps={progress.global_step + 1}"] * over_steps
+        advice = f"`fit(..., {', '.join(new)})`"
+        if not over_steps:
+            advice += " or `fit(..., additional_epochs=1)`"
         raise MisconfigurationException(
             f"Trainer.fit was called again, but there is nothing left to train: {reason}. Give the new limit, "
-            f"`fit(..., max_epochs={progress.epoch + 1})`, `fit(..., max_steps={progress.global_step + 1})`, or "
-            "`fit(..., additional_epochs=1)`; or make a new Trainer."
+            f"{advice} (-1 for no limit); or make a new Trainer."
         )
 
 

@@ -386,6 +386,8 @@ class Trainer(TrainerViews):
         """
         checkpoint = checkpointing.dump(self, weights_only=bool(weights_only))
         self.strategy.save_checkpoint(checkpoint, filepath, storage_options=storage_options)
+        if self.session is None and callable(flush := getattr(self.strategy.checkpoint_io, "flush", None)):
+            flush()  # no run is there that training could go on in
         self.strategy.barrier("Trainer.save_checkpoint")
         self._hub.note(
             "checkpoint",

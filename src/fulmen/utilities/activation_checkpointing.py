@@ -172,7 +172,8 @@ def _nothing_chosen(module: nn.Module, select: Any, where: str) -> str:
     if select is None:
         return (
             f"{where}: {type(module).__name__} has no repeated blocks (submodules of one class side by side, with"
-            f" submodules of their own). Say which with `select=`: a class, names, or a function."
+            " submodules of their own; containers such as nn.Sequential do not count). Say which with `select=`: a"
+            " class, names, or a function of a submodule."
         )
     names = [name for name, _ in module.named_modules() if name]
     hint = suggest(select, names) if isinstance(select, str) else ""

@@ -343,3 +343,23 @@ def test_a_file_that_could_not_be_written_is_none_of_the_best_and_an_error_at_th
     assert ended == ["fit", "teardown"]
     assert sorted(Path(path).name for path in keeper.best_k_models) == ["step=1.ckpt", "step=3.ckpt", "step=4.ckpt"]
     assert all(Path(path).exists() for path in keeper.best_k_models)
+
+
+def test_outside_of_a_run_a_checkpoint_is_there_when_the_call_returns(tmp_path: Path) -> None:
+    gate = Gate()
+    gate.open.set()
+    trainer = L.Trainer(
+        max_epochs=1,
+        logger=False,
+        enable_checkpointing=False,
+        plugins=[AsyncCheckpointIO(gate)],
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(Toy(), loader(4))
+    trainer.save_checkpoint(tmp_path / "a.ckpt")
+    assert (tmp_path / "a.ckpt").exists()
+    gate.broken.add("b.ckpt")
+    with pytest.raises(CheckpointError, match=r"could not write '.*b\.ckpt'"):
+        trainer.save_checkpoint(tmp_path / "b.ckpt")
+    trainer.save_checkpoint(tmp_path / "c.ckpt")  # told once

@@ -93,6 +93,12 @@ class GuardedStep(AutomaticStep):
                     f"{type(self.module).__name__}.configure_optimizers returned {len(self.control.optimizers)}. Leave "
                     "it out."
                 )
+        if self.bad_batches is not None and self.indexed:
+            raise MisconfigurationException(
+                f"Trainer(skip_bad_batches=...) does not go with {type(self.module).__name__}.training_step(..., "
+                "optimizer_idx): one optimizer has stepped when the loss of the next is known. Return all losses at "
+                "once, as `{'loss': {name: loss}}`, or leave it out."
+            )
         if self.splitter is not None and self.keeps:
             kind = type(self.control.optimizers[0]).__name__
             raise MisconfigurationException(

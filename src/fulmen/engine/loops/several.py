@@ -15,10 +15,11 @@ from torch import Tensor
 from fulmen.core.optimizer import LightningOptimizer
 from fulmen.engine.hooks.spec import OPTIMIZER_STEP, TRAINING_STEP
 from fulmen.engine.hooks.table import takes_optimizer_idx
+from fulmen.engine.loops.signatures import takes_keywords
 from fulmen.engine.loops.step_output import loss_of
 from fulmen.engine.loops.step_room import clear_gradients
 from fulmen.engine.loops.steps import AutomaticStep, SkipStep
-from fulmen.errors import StepOutputError, suggest
+from fulmen.errors import MisconfigurationException, StepOutputError, suggest
 
 Losses = dict[int, Tensor | None]
 
@@ -165,6 +166,7 @@ class SeveralOptimizers:
         """
         room = self.room
         losses: Losses = dict.fromkeys(range(len(self.names)))
+        spoilt = False
         for key, value in named.items():
             if str(key) not in self.names:
                 raise StepOutputError(
@@ -173,8 +175,10 @@ class SeveralOptimizers:
                     "`configure_optimizers` (`{'optimizer': ..., 'name': ...}`), or '0', '1', … in its order."
                 )
             loss = loss_of({"loss": value}, room.module, needs_grad=room.own_backward is None)
-            losses[self.names.index(str(key))] = self.weigh(loss, output)
-        return losses
+            weighed = losses[self.names.index(str(key))] = self.weigh(loss, output)
+            spoilt = spoilt or (loss is not None and weighed is None)
+        # A batch that is left out for one loss is left out for all.
+        return dict.fromkeys(losses) if spoilt else losses
 
     def backward(self, losses: Losses) -> None:
         """One backward if there is one loss, else one for each optimizer that has one, with its parameters only."""
@@ -188,6 +192,13 @@ class SeveralOptimizers:
         for index, loss in given:
             # The losses may share a graph, which the last backward frees.
             further = {} if index == given[-1][0] else {"retain_graph": True}
+            if further and room.own_backward is not None and not takes_keywords(room.own_backward):
+                name = type(room.module).__name__
+                raise MisconfigurationException(
+                    f"{name}.backward takes no further arguments, but is called with `retain_graph=True` for all of "
+                    f"several losses but the last. Write it as `def backward(self, loss, *args, **kwargs)` in {name}, "
+                    "and hand them on: `loss.backward(*args, **kwargs)`."
+                )
             with room.module.toggled_optimizer(room.lightning_optimizers[index]):
                 room.backward(room.precision.scale(loss), **further)
 

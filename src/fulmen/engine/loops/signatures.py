@@ -35,6 +35,12 @@ def step_takes(function: Callable[..., Any], name: str, count: int) -> bool:
     return sum(p.kind in _POSITIONAL for p in parameters) >= count
 
 
+def takes_keywords(function: Callable[..., Any]) -> bool:
+    """Whether a bound method takes any keyword arguments."""
+    parameters = _parameters(function)
+    return parameters is None or any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+
+
 def step_takes_optimizer_idx(function: Callable[..., Any]) -> bool:
     """Whether a bound `training_step` is of Lightning 1.x, called once per optimizer."""
     return any(p.name == "optimizer_idx" for p in _parameters(function) or ())

@@ -138,3 +138,6 @@ class MixedPrecision(Precision):
         if self.scaler is not None and state_dict:
             self._update_scale()
             self.scaler.load_state_dict(state_dict)
+            if self.scaler.is_enabled():
+                # It makes its scale on the device with the first loss; gradients of an open window may come before.
+                self.scaler.scale(torch.zeros((), device=self.device))

@@ -170,7 +170,7 @@ class MetricsHub:
         names = ", ".join(sorted({type(logger).__name__ for logger in loggers}))
         warn(
             "W208",
-            f"{names} got no value in the whole run: it had {batches} training batches, and step values are written "
+            f"{names} got no value in the whole run: it made {batches} steps, and step values are written "
             f"each Trainer(log_every_n_steps={log_every}) of them. Set log_every_n_steps to at most {batches}, or log "
             "with on_epoch=True.",
             category=PossibleUserWarning,

@@ -16,7 +16,7 @@ from fulmen.engine.results.entry import Entry, float_dtype
 from fulmen.engine.results.flags import FLAG_NAMES, Flags, check_batch_size, check_flags, differs, short, where_of
 from fulmen.engine.results.loaders import over_loaders
 from fulmen.engine.results.metrics import MetricEntry, is_collection, is_metric, path_of, warn_of_new_object
-from fulmen.errors import LoggingError, warn
+from fulmen.errors import LoggingError, PossibleUserWarning, warn
 
 
 @dataclass
@@ -187,10 +187,29 @@ class Results:
                     self.axes.count(self.current_size())
         return entry
 
+    def is_shared(self, flags: Flags, metric: Any) -> bool:
+        """Whether another loader logs the same metric object under the same key."""
+        return any(
+            isinstance(entry, MetricEntry)
+            and entry.metric is metric
+            and entry.flags.name == flags.name
+            and entry.flags.dataloader_idx != flags.dataloader_idx
+            for entry in self.entries.values()
+        )
+
     def _make_entry(self, flags: Flags, value: Any) -> Entry | MetricEntry:
         if is_metric(value):
             if flags.metric_attribute is None and path_of(self.module, value) is None and self.module is not None:
                 warn_of_new_object(flags, value, type(self.module).__name__)
+            if flags.add_dataloader_idx and self.is_shared(flags, value):
+                warn(
+                    "W211",
+                    f"self.log({flags.name!r}, ...) in `{flags.hook}` got one {type(value).__name__} for several "
+                    "loaders, so that its value runs on from one loader to the next. Keep a metric object for each, "
+                    "for example in an `nn.ModuleList`, and log the one of `dataloader_idx`.",
+                    key=flags.name,
+                    category=PossibleUserWarning,
+                )
             return MetricEntry(flags, value)
         if self.training and flags.name == TOKENS:
             return TokenEntry(flags, self.axes, keep_integers=self.keep_integers)

@@ -110,6 +110,16 @@ class AsyncCheckpointIO(CheckpointIO):
             self._writer.join()
             self._writer.warn_of_failures()
 
+    def flush(self) -> None:
+        """Wait until everything asked for is on disk.
+
+        Raises:
+            CheckpointError: If a write failed.
+        """
+        if self._writer is not None:
+            self._writer.join()
+            self._writer.raise_first()
+
     def failures(self) -> dict[str, Exception]:
         """Path and error of the writes that failed in this run so far."""
         return dict(self._writer.failures) if self._writer is not None else {}
@@ -205,4 +215,5 @@ class _Writer:
         if self.failures:
             path, error = next(iter(self.failures.items()))
             more = f", and {len(self.failures) - 1} more" if len(self.failures) > 1 else ""
+            self.failures = {}  # raised once
             raise CheckpointError(f"AsyncCheckpointIO could not write {path!r}{more}: {error}") from error
