@@ -65,7 +65,6 @@ class LearningRateMonitor(Callback):
         self.last_momentum_values: dict[str, float | None] = {}
         self.last_weight_decay_values: dict[str, float | None] = {}
         self._written: tuple[int, dict[str, float]] | None = None
-        self._loaded: Any = None
         self._counters: tuple[Any, Any] | None = None
         self._found: tuple[Any, list[tuple[str | None, Optimizer, list[str]]]] | None = None
 
@@ -80,13 +79,16 @@ class LearningRateMonitor(Callback):
         self.lrs = {name: [] for name in names}
         self.last_momentum_values = {f"{name}-momentum": None for name in names}
         self.last_weight_decay_values = {f"{name}-weight_decay": None for name in names}
-        loaded, self._loaded = self._loaded, None
-        self._written = None if loaded is None else (int(loaded[0]), dict(loaded[1]))
-        self._found = None
+        self._written = self._found = None
         control, progress = getattr(trainer, "control", None), getattr(trainer, "progress", None)
         self._counters = (control, progress) if control is not None and progress is not None else None
         if self.log_momentum:
             self._warn_without_momentum(trainer)
+        if progress is not None and progress.in_window and self.logging_interval != "epoch":
+            # Resumed inside of an accumulation window, whose row is written already.
+            stats = self._stats(trainer, None if self.logging_interval else "step")
+            self._written = (progress.stepped_batches, stats)
+            self.lrs = {name: [] for name in self.lrs}
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Let go of the optimizers and counters."""
@@ -94,14 +96,6 @@ class LearningRateMonitor(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_found": None, "_counters": None}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The row last written: a resumed run must not write it again inside of the same accumulation window."""
-        return {"written": None if self._written is None else [self._written[0], dict(self._written[1])]}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take it back."""
-        self._loaded = state_dict.get("written")
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Log by step."""
@@ -124,10 +118,7 @@ class LearningRateMonitor(Callback):
             self._log(trainer, step, None if self.logging_interval else "epoch")
 
     def _log(self, trainer: Trainer, step: int, interval: str | None) -> None:
-        stats: dict[str, float] = {}
-        for own_interval, optimizer, names in self._known(trainer):
-            if interval is None or own_interval is None or own_interval == interval:
-                self._read(optimizer, names, stats)
+        stats = self._stats(trainer, interval)
         if not stats:
             return
         trainer.add_callback_metrics({name: torch.tensor(value) for name, value in stats.items()})
@@ -136,6 +127,13 @@ class LearningRateMonitor(Callback):
             self._written = (step, stats)
             for logger in trainer.loggers:
                 logger.log_metrics(dict(stats), step=step)
+
+    def _stats(self, trainer: Trainer, interval: str | None) -> dict[str, float]:
+        stats: dict[str, float] = {}
+        for own_interval, optimizer, names in self._known(trainer):
+            if interval is None or own_interval is None or own_interval == interval:
+                self._read(optimizer, names, stats)
+        return stats
 
     def _read(self, optimizer: Optimizer, names: list[str], stats: dict[str, float]) -> None:
         for group, name in zip(optimizer.param_groups, names, strict=True):
