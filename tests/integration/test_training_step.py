@@ -421,3 +421,17 @@ def test_a_forgotten_return_is_told_once() -> None:
     with pytest.warns(UserWarning, match=r"Forgets\.training_step returned no loss.*return loss.*W606") as caught:
         trainer.fit(Forgets(), torch.utils.data.DataLoader(data, batch_size=2))
     assert sum("W606" in str(w.message) for w in caught) == 1
+
+
+@pytest.mark.feature("M-02", "C-02")
+def test_the_rest_of_an_epoch_without_a_loss_is_no_epoch_without_one() -> None:
+    class Saves(Toy):
+        def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+            if batch_idx == 0:
+                self.trainer.save_checkpoint("a.ckpt")
+
+    def step(module: Any, batch: Any, batch_idx: int) -> Any:
+        return module.loss(batch) if batch_idx == 0 else None
+
+    fit(Saves(step), loader(4))
+    quiet().fit(Toy(step), loader(4), ckpt_path="a.ckpt")  # a warning would be an error here

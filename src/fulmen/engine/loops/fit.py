@@ -201,6 +201,8 @@ class FitLoop:
         self.last_reload, self.validation.last_reload = resume.get("reloaded") or (self.last_reload, -1)
         self.validation.seen = dict(resume.get("validated") or {})
         session.train_results.on_step = progress.batches > 0
+        if progress.batches:
+            session.optimization.gave_loss = True  # perhaps before the stop; only whole epochs are judged
         session.control.val_clock = time.monotonic() - float(resume.get("since_validation") or 0.0)
         stream = resume.get("stream")
         inside = stream is not None and not stream["complete"] and stream["batches"] == progress.batches
