@@ -9,6 +9,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["MKL_NUM_THREADS"] = "1"
 
 import logging
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     import torch
 
     torch.set_num_threads(1)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background, where shells ignore Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.pluginmanager.has_plugin("fulmen-features"):
         config.pluginmanager.register(FeaturePlugin(), "fulmen-features")
 

@@ -103,7 +103,7 @@ def test_a_run_that_wrote_nothing_says_so_once_with_the_number(tmp_path: Path) -
         fit(Steps(), loader(8), logger=CSVLogger(tmp_path), max_epochs=3)
     texts = [str(warning.message) for warning in seen if "W208" in str(warning.message)]
     assert len(texts) == 1
-    assert "CSVLogger got no value in the whole run: it had 12 training batches" in texts[0]
+    assert "CSVLogger got no value in the whole run: it made 12 steps" in texts[0]
     assert "log_every_n_steps=50" in texts[0] and "at most 12" in texts[0]
     assert not list(tmp_path.rglob("metrics.csv"))
 
