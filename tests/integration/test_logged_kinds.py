@@ -123,7 +123,8 @@ def test_a_run_that_wrote_nothing_says_so_once_with_the_number(tmp_path: Path) -
 def test_runs_that_need_no_word(module: Any, arguments: dict[str, Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", PossibleUserWarning)
-        fit(module(), loader(8), loader(4), **{"logger": Memory(), **arguments})
+        trainer = fit(module(), loader(8), loader(4), **{"logger": Memory(), **arguments})
+    assert trainer.state.finished
 
 
 @pytest.mark.feature("L-09", "T-08")

@@ -267,8 +267,11 @@ def test_a_stream_inside_of_another_run_is_refused() -> None:
 
 def test_seeding_between_outputs_is_the_callers_business() -> None:
     # Warnings are errors here: a run warns when it is seeded inside (W409).
+    outputs = 0
     for _ in quiet().predict(Predictor(), loader(4), stream=True):
         L.seed_everything(1, verbose=False)
+        outputs += 1
+    assert outputs == 2
 
 
 @pytest.mark.parametrize(

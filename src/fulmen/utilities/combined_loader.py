@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from abc import ABC, abstractmethod
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -148,7 +149,7 @@ def length_or_infinity(loader: Any) -> int | float:
         return float("inf")
 
 
-class _Pass:
+class _Pass(ABC):
     """One pass over several loaders; subclasses say what a batch is.
 
     Args:
@@ -167,9 +168,17 @@ class _Pass:
         """Start the loaders."""
         self.iterators = [iter(loader) for loader in self.loaders]
 
+    @abstractmethod
+    def __next__(self) -> Item:
+        """A batch, its index, and the number of its loader; raises `StopIteration` at the end."""
+
+
+class _Together(_Pass):
+    """All loaders give a value for each batch."""
+
+    @abstractmethod
     def draw(self) -> list[Any]:
         """One value per loader; raises `StopIteration` at the end."""
-        raise NotImplementedError
 
     def __next__(self) -> Item:
         values = self.draw()
@@ -177,12 +186,12 @@ class _Pass:
         return values, self.index - 1, 0
 
 
-class _MinSize(_Pass):
+class _MinSize(_Together):
     def draw(self) -> list[Any]:
         return [next(iterator) for iterator in self.iterators]
 
 
-class _MaxSize(_Pass):
+class _MaxSize(_Together):
     def draw(self) -> list[Any]:
         missing = object()
         values = [next(iterator, missing) for iterator in self.iterators]
@@ -191,7 +200,7 @@ class _MaxSize(_Pass):
         return [None if value is missing else value for value in values]
 
 
-class _MaxSizeCycle(_Pass):
+class _MaxSizeCycle(_Together):
     def begin(self) -> None:
         super().begin()
         self.ended = [False] * len(self.loaders)

@@ -53,6 +53,7 @@ def test_kept_tensors_with_graph_are_named_with_their_size() -> None:
 
 @pytest.mark.parametrize(("detach", "keep"), [(True, True), (False, False)], ids=["detached", "not kept"])
 def test_others_are_fine(detach: bool, keep: bool) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
         fit(Net(detach=detach, keep=keep))
+    assert not [warning for warning in found if "W604" in str(warning.message)]
